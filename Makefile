@@ -1,0 +1,40 @@
+# Every target first makes the environment if it is missing; nothing has to be installed by hand.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check bench figures clean
+
+help:  ## this list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+setup: $(STAMP)  ## create .venv from the pinned constraints.txt
+
+demo: $(STAMP)  ## the whole story so far, end to end
+	$(BIN)/routelaw demo --out out/demo --force
+
+test: $(STAMP)  ## the test suite (CPU, a few minutes)
+	$(BIN)/python -m pytest -n auto
+
+check: $(STAMP)  ## format, lint, types, import direction, spelling
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/pyrefly check
+	$(BIN)/lint-imports
+	$(BIN)/codespell
+
+bench: $(STAMP)  ## benchmarks: ratios against named baselines
+	$(BIN)/python benchmarks/fit.py
+
+figures: $(STAMP)  ## redraw the paper from its released data into out/reproduce
+	$(BIN)/routelaw reproduce --out out/reproduce --force
+
+clean:  ## remove the environment and everything made
+	rm -rf $(VENV) out build dist *.egg-info
