@@ -1,0 +1,59 @@
+"""`routelaw data`: the paper's released losses, fetched and found."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(help="Fetch and find the losses released with the paper.", no_args_is_help=True)
+
+
+@app.command()
+def fetch(
+    to: Annotated[Path | None, typer.Option(help="Directory to put it in, instead of the cache.")] = None,
+    out: Annotated[Path | None, typer.Option(help="File to write, instead of the cache.")] = None,
+    url: Annotated[str | None, typer.Option(help="A mirror to fetch from.")] = None,
+    sha256: Annotated[str | None, typer.Option(help="The hash to expect from a mirror with another version.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+) -> None:
+    """Download the released losses (337 kB, CC-BY 4.0) and check their hash; a broken download is continued."""
+    import json
+
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+    from routelaw.errors import InputError
+    from routelaw.runs.fetch import FILE_NAME, RELEASED_SHA256, RELEASED_URL, fetch_released
+
+    if to and out:
+        raise InputError("Give either --to (a directory) or --out (a file), not both.")
+    expected = sha256.strip().lower() if sha256 else RELEASED_SHA256
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True, disable=as_json) as bar:
+        task = bar.add_task("released losses", total=None)
+        path = fetch_released(
+            to / FILE_NAME if to else out,
+            url or RELEASED_URL,
+            expected,
+            progress=lambda done, total: bar.update(task, completed=done, total=total),
+        )
+    if as_json:
+        typer.echo(json.dumps({"path": str(path), "bytes": path.stat().st_size, "sha256": expected}))
+    else:
+        typer.echo(str(path))
+
+
+@app.command()
+def where(as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False) -> None:
+    """Say where the cached table is, or where it would be."""
+    import json
+
+    from routelaw.runs.fetch import cache_path, find_released
+
+    found = find_released()
+    if as_json:
+        typer.echo(json.dumps({"path": str(cache_path()), "present": found is not None}))
+    elif found:
+        typer.echo(str(found))
+    else:
+        typer.echo(f"{cache_path()} (not there yet: run `routelaw data fetch`)")

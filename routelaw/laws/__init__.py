@@ -1,0 +1,60 @@
+"""The laws. One file each, found by being there: a module of this room that defines `LAW` is a law.
+
+A law of your own is one such file anywhere (`load_law(path)`, `--plugin FILE` on the command line) or one object.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import importlib.util
+import pkgutil
+from functools import cache
+from pathlib import Path
+
+from routelaw.errors import InputError
+from routelaw.laws.law import Law, Parameter
+from routelaw.laws.power_sum import PowerSum, coefficient
+
+__all__ = ["Law", "Parameter", "PowerSum", "all_laws", "coefficient", "get_law", "load_law"]
+
+_plugins: dict[str, Law] = {}
+
+
+@cache
+def _built_in() -> dict[str, Law]:
+    modules = (importlib.import_module(f"{__name__}.{m.name}") for m in pkgutil.iter_modules(__path__))
+    laws = [module.LAW for module in modules if hasattr(module, "LAW")]
+    return {law.name: law for law in sorted(laws, key=lambda law: len(law.parameters))}
+
+
+def all_laws() -> dict[str, Law]:
+    """Every law by name, fewest parameters first, plugins last."""
+    return {**_built_in(), **_plugins}
+
+
+def get_law(law: str | Law) -> Law:
+    """A law by name; a law object is returned as it is."""
+    if isinstance(law, Law):
+        return law
+    laws = all_laws()
+    if law not in laws:
+        nearest = difflib.get_close_matches(law, laws, n=1, cutoff=0.3)
+        hint = f"did you mean {nearest[0]!r}? " if nearest else ""
+        raise InputError(f"unknown law {law!r}: {hint}the laws are {', '.join(laws)}.")
+    return laws[law]
+
+
+def load_law(path: str | Path) -> Law:
+    """Load a file that defines `LAW` and make it known by its name. The file is code: load only what you trust."""
+    path = Path(path)
+    spec = importlib.util.spec_from_file_location(f"routelaw_plugin_{path.stem}", path)
+    if not path.is_file() or spec is None or spec.loader is None:
+        raise InputError(f"plugin {path} is not a Python file that can be read.")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    law = getattr(module, "LAW", None)
+    if not isinstance(law, Law):
+        raise InputError(f"plugin {path} defines no law: it needs a module-level LAW that is a routelaw.Law.")
+    _plugins[law.name] = law
+    return law

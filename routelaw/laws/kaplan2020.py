@@ -1,0 +1,26 @@
+"""Kaplan et al. 2020, Eq. 1.6: L(N, S) = (N_c/N)^α_N + (S_c/S)^α_S, a law of whole training curves.
+
+Its log-log slope in N is −α_N·(N_c/N)^α_N / L, which grows with S: a slope that changes along training does not by itself
+refute it (the paper argues that it does). S is the optimiser step at this batch size, not the paper's S_min.
+"""
+
+from routelaw.laws.power_sum import PowerSum, coefficient
+
+LAW = PowerSum(
+    name="kaplan2020",
+    formula="L = (N_c/N)^α_N + (S_c/S)^α_S",
+    source="Kaplan et al. 2020, Eq. 1.6",
+    inputs=("active_params", "step"),
+    second=lambda x: x["step"],
+    terms=(
+        (
+            coefficient("n_scale", "α_N·log10 N_c", (0, 0)),
+            coefficient("a_n", "−α_N, slope of the first term in log N", (1, 0), starts=(-0.05, -0.08, -0.12, -0.2)),
+        ),
+        (
+            coefficient("s_scale", "α_S·log10 S_c", (0, 0)),
+            coefficient("a_s", "−α_S, slope of the second term in log S", (0, 1), starts=(-0.3, -0.6, -0.9, -1.5)),
+        ),
+    ),
+    along_training=True,
+)

@@ -1,0 +1,284 @@
+"""The family nearly every published loss law belongs to: an offset plus a sum of powers.
+
+    L = l_inf + Σ_t 10^η_t,      η_t = Σ_j β_tj · u^p · v^q
+
+with u and v the logarithms of two sizes (N and E, F and B, N and S), v perhaps saturated. A law of this family is a
+declaration: which coefficient multiplies which monomial. Prediction, the analytic Jacobian and starting points are
+written here once. With one term and no offset log L is linear in every β, so a fit can eliminate them (variable
+projection); otherwise the same linear algebra gives good starting points.
+
+Shapes: B fits, R weightings of the points, G grid points, N points, C coefficients.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from routelaw.laws.law import MAX_STARTS, Array, Inputs, Law, Parameter
+from routelaw.laws.saturation import LN10, Saturation
+
+Powers = tuple[int, int]
+"""Exponents (p, q) of the monomial u^p · v^q that a coefficient multiplies."""
+
+
+@dataclass(frozen=True)
+class Coefficient:
+    """A parameter that multiplies one monomial of one term."""
+
+    parameter: Parameter
+    powers: Powers
+
+
+def coefficient(name: str, meaning: str, powers: Powers, starts: tuple[float, ...] = ()) -> Coefficient:
+    return Coefficient(Parameter(name, meaning, starts=starts), powers)
+
+
+def log_of(column: str) -> Callable[[Inputs], Array]:
+    return lambda x: np.log10(x[column])
+
+
+LOG_SIZE = log_of("active_params")
+
+
+@dataclass(eq=False, repr=False)
+class PowerSum(Law):
+    name: str
+    formula: str
+    source: str
+    inputs: tuple[str, ...]
+    terms: tuple[tuple[Coefficient, ...], ...]
+    offset: Parameter | None = None
+    first: Callable[[Inputs], Array] = LOG_SIZE
+    """u: log10 of the first size."""
+    second: Callable[[Inputs], Array] | None = None
+    """The second size itself, before its logarithm and saturation; None where a law has one axis."""
+    saturation: Saturation | None = None
+    along_training: bool = False
+    searches: int = 12
+    parameters: tuple[Parameter, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        parameters = [c.parameter for term in self.terms for c in term]
+        parameters += [self.saturation.start, self.saturation.ceiling] if self.saturation else []
+        parameters += [self.offset] if self.offset else []
+        self.parameters = tuple(parameters)
+
+    # -- prediction ------------------------------------------------------------------------------------
+
+    @property
+    def is_log_linear(self) -> bool:
+        """log L is linear in every coefficient, so a fit may solve for them exactly."""
+        return len(self.terms) == 1 and self.offset is None
+
+    @property
+    def linear_count(self) -> int:
+        return sum(len(term) for term in self.terms)
+
+    def log_loss(self, params_BP: Array, x: Inputs) -> Array:
+        u_BN, v_BN = self._axes(params_BP, x)
+        powers = [self._exponent(term, beta, u_BN, v_BN) for term, beta in self._split(params_BP)]
+        if self.is_log_linear:
+            return powers[0]
+        return np.log10(self._sum(params_BP, powers))
+
+    def jacobian(self, params_BP: Array, x: Inputs) -> Array:
+        u_BN, v_BN = self._axes(params_BP, x)
+        terms = self._split(params_BP)
+        powers = [self._exponent(term, beta, u_BN, v_BN) for term, beta in terms]
+        total_BN = None if self.is_log_linear else self._sum(params_BP, powers)
+        columns: list[Array] = []
+        by_v_BN = np.zeros((1, 1))
+        for (term, beta_BC), eta_BN in zip(terms, powers, strict=True):
+            share_BN = np.ones_like(eta_BN) if total_BN is None else 10.0**eta_BN / total_BN
+            columns += [share_BN * _monomial(c.powers, u_BN, v_BN) for c in term]
+            if self.saturation:
+                by_v_BN = by_v_BN + share_BN * self._exponent_by_v(term, beta_BC, u_BN, v_BN)
+        if self.saturation:
+            start_B, ceiling_B = self._saturation_values(params_BP)
+            by_start, by_ceiling = self.saturation.derivatives(self._second(x), start_B, ceiling_B)
+            columns += [by_v_BN * by_start, by_v_BN * by_ceiling]
+        if total_BN is not None and self.offset:
+            columns.append(1.0 / (total_BN * LN10))
+        return np.stack(columns, axis=-1)
+
+    def slopes(self, params_BP: Array, x: Inputs) -> tuple[Array, Array]:
+        """(∂ log L/∂ log N, ∂ log L/∂ log Ê) at each point: the paper's a(E) and b(N), each (B, N)."""
+        u_BN, v_BN = self._axes(params_BP, x)
+        terms = self._split(params_BP)
+        powers = [self._exponent(term, beta, u_BN, v_BN) for term, beta in terms]
+        total_BN = self._sum(params_BP, powers)
+        by_u, by_v = np.zeros_like(total_BN), np.zeros_like(total_BN)
+        for (term, beta_BC), eta_BN in zip(terms, powers, strict=True):
+            share_BN = 10.0**eta_BN / total_BN
+            by_u += share_BN * self._exponent_by_u(term, beta_BC, u_BN, v_BN)
+            by_v += share_BN * self._exponent_by_v(term, beta_BC, u_BN, v_BN)
+        return by_u, by_v
+
+    def log_cutoff(self, params_BP: Array, experts: float) -> Array | None:
+        """One term, linear in u: the gain of E experts over one is a line in log N, and this is its zero."""
+        if len(self.terms) > 1 or self.second is None or any(c.powers[0] > 1 and c.powers[1] for c in self.terms[0]):
+            return None
+        x = {"active_params": np.ones(2), "experts": np.array([1.0, experts])}
+        _, v_BN = self._axes(params_BP, x)
+        constant_B, slope_B = np.zeros(len(params_BP)), np.zeros(len(params_BP))
+        for j, (p, q) in enumerate(c.powers for c in self.terms[0]):
+            rise_B = params_BP[:, j] * (v_BN[:, 1] ** q - v_BN[:, 0] ** q)
+            constant_B, slope_B = (constant_B, slope_B + rise_B) if p else (constant_B + rise_B, slope_B)
+        with np.errstate(all="ignore"):
+            zero_B = -constant_B / slope_B
+        # A line that falls (routing helps more with size) has no cut-off above its zero; a flat one none or everywhere.
+        return np.where(slope_B > 0, zero_B, np.where(constant_B < 0, np.inf, -np.inf))
+
+    # -- the linear part -------------------------------------------------------------------------------
+
+    def basis(self, params_BP: Array, x: Inputs) -> Array:
+        """Columns that the coefficients multiply in log L, (B, N, C); depends on the saturation parameters only."""
+        u_BN, v_BN = self._axes(params_BP, x)
+        columns = [_monomial(c.powers, u_BN, v_BN) for term in self.terms for c in term]
+        shape = np.broadcast_shapes(*(c.shape for c in columns), (params_BP.shape[0], u_BN.shape[1]))
+        return np.stack([np.broadcast_to(c, shape) for c in columns], axis=-1)
+
+    def starts(self, x: Inputs, loss_N: Array, weights_RN: Array, count: int) -> Array:
+        grid_GP = self._grid(float(loss_N.min()))
+        if len(self.terms) == 1:
+            return self._starts_one_term(grid_GP, x, loss_N, weights_RN, count)
+        return self._starts_many_terms(grid_GP, x, loss_N, weights_RN, count)
+
+    def _grid(self, lowest_loss: float) -> Array:
+        """Starting values of all that is not solved for; an offset starts at shares of the lowest loss seen."""
+        choices: dict[str, tuple[float, ...]] = {p.name: p.starts or (0.0,) for p in self.parameters}
+        if self.offset and len(self.terms) == 1:
+            choices[self.offset.name] = tuple(share * lowest_loss for share in (0.0, 0.3, 0.55, 0.7, 0.8, 0.88, 0.95))
+        product = np.array(list(itertools.product(*choices.values())), dtype=float)
+        if len(self.terms) > 1 and len(product) > MAX_STARTS:
+            product = product[np.random.default_rng(0).choice(len(product), MAX_STARTS, replace=False)]
+        return product
+
+    def _starts_one_term(self, grid_GP: Array, x: Inputs, loss_N: Array, weights_RN: Array, count: int) -> Array:
+        """For each grid point solve log10(L − l_inf) = Σ β·basis, weighted as errors in log L see it."""
+        offset_G1 = grid_GP[:, -1:] if self.offset else np.zeros((len(grid_GP), 1))
+        excess_GN = loss_N - offset_G1
+        basis_GNC = self.basis(grid_GP, x)
+        usable_G = (excess_GN > 0).all(1) & np.isfinite(basis_GNC).all((1, 2))
+        grid_GP, excess_GN, basis_GNC = grid_GP[usable_G], excess_GN[usable_G], basis_GNC[usable_G]
+        scale_GN = excess_GN / loss_N
+        beta_RGC, error_RG = solve_weighted(basis_GNC * scale_GN[..., None], np.log10(excess_GN) * scale_GN, weights_RN)
+        best_RS = np.argsort(error_RG, axis=1, kind="stable")[:, :count]
+        starts_RSP = grid_GP[best_RS]
+        starts_RSP[..., : self.linear_count] = np.take_along_axis(beta_RGC, best_RS[..., None], axis=1)
+        return starts_RSP
+
+    def _starts_many_terms(self, grid_GP: Array, x: Inputs, loss_N: Array, weights_RN: Array, count: int) -> Array:
+        """The sum is linear in its scales and the offset: solve for those, relative to the loss.
+
+        A term's scale is its first coefficient, with powers (0, 0).
+        """
+        intercepts = np.cumsum([0] + [len(t) for t in self.terms[:-1]])
+        grid_GP = grid_GP.copy()
+        grid_GP[:, intercepts] = 0.0
+        u_BN, v_GN = self._axes(grid_GP, x)
+        columns = [10.0 ** self._exponent(t, beta, u_BN, v_GN) for t, beta in self._split(grid_GP)]
+        shape = (len(grid_GP), loss_N.size)
+        columns = [np.broadcast_to(c, shape) / loss_N for c in columns]
+        if self.offset:
+            columns.append(np.broadcast_to(1.0 / loss_N, shape))
+        scales_RGC, _ = solve_weighted(np.stack(columns, -1), np.ones(shape), weights_RN)
+        floor = 1e-6 * float(loss_N.min())
+        share = np.stack([c.mean(1) for c in columns], -1)
+        scales_RGC = np.maximum(scales_RGC, floor / share / loss_N.mean())
+        R, G, _ = scales_RGC.shape
+        starts_RGP = np.broadcast_to(grid_GP, (R, G, grid_GP.shape[1])).copy()
+        starts_RGP[..., intercepts] = np.log10(scales_RGC[..., : len(self.terms)])
+        if self.offset:
+            starts_RGP[..., -1] = scales_RGC[..., -1]
+        with np.errstate(all="ignore"):
+            fitted = self.log_loss(starts_RGP.reshape(R * G, -1), x).reshape(R, G, -1)
+        error_RGN = np.where(np.isfinite(fitted), (fitted - np.log10(loss_N)) ** 2, 1e6)
+        error_RG = (error_RGN * weights_RN[:, None]).sum(-1)
+        best_RS = np.argsort(error_RG, axis=1, kind="stable")[:, :count]
+        return np.take_along_axis(starts_RGP, best_RS[..., None], axis=1)
+
+    # -- pieces ----------------------------------------------------------------------------------------
+
+    def _second(self, x: Inputs) -> Array:
+        assert self.second is not None
+        return self.second(x)
+
+    def _saturation_values(self, params_BP: Array) -> tuple[Array, Array]:
+        return params_BP[:, self.linear_count], params_BP[:, self.linear_count + 1]
+
+    def _axes(self, params_BP: Array, x: Inputs) -> tuple[Array, Array]:
+        u_BN = np.atleast_2d(self.first(x))
+        if self.second is None:
+            return u_BN, np.zeros_like(u_BN)
+        if self.saturation is None:
+            return u_BN, np.log10(np.atleast_2d(self.second(x)))
+        return u_BN, self.saturation.log_effective(self.second(x), *self._saturation_values(params_BP))
+
+    def _split(self, params_BP: Array) -> list[tuple[tuple[Coefficient, ...], Array]]:
+        pieces, position = [], 0
+        for term in self.terms:
+            pieces.append((term, params_BP[:, position : position + len(term)]))
+            position += len(term)
+        return pieces
+
+    def _sum(self, params_BP: Array, powers: list[Array]) -> Array:
+        total_BN = sum((10.0**eta_BN for eta_BN in powers), np.zeros((1, 1)))
+        return total_BN + params_BP[:, -1:] if self.offset else total_BN
+
+    @staticmethod
+    def _exponent(term: tuple[Coefficient, ...], beta_BC: Array, u_BN: Array, v_BN: Array) -> Array:
+        return sum(
+            (beta_BC[:, j, None] * _monomial(c.powers, u_BN, v_BN) for j, c in enumerate(term)), np.zeros((1, 1))
+        )
+
+    @staticmethod
+    def _exponent_by_u(term: tuple[Coefficient, ...], beta_BC: Array, u_BN: Array, v_BN: Array) -> Array:
+        return sum(
+            (
+                beta_BC[:, j, None] * c.powers[0] * _monomial((c.powers[0] - 1, c.powers[1]), u_BN, v_BN)
+                for j, c in enumerate(term)
+                if c.powers[0] > 0
+            ),
+            np.zeros((1, 1)),
+        )
+
+    @staticmethod
+    def _exponent_by_v(term: tuple[Coefficient, ...], beta_BC: Array, u_BN: Array, v_BN: Array) -> Array:
+        return sum(
+            (
+                beta_BC[:, j, None] * c.powers[1] * _monomial((c.powers[0], c.powers[1] - 1), u_BN, v_BN)
+                for j, c in enumerate(term)
+                if c.powers[1] > 0
+            ),
+            np.zeros((1, 1)),
+        )
+
+
+def _monomial(powers: Powers, u_BN: Array, v_BN: Array) -> Array:
+    p, q = powers
+    value = np.ones_like(u_BN) if p == 0 else u_BN**p
+    return value if q == 0 else value * v_BN**q
+
+
+def solve_weighted(basis_GNC: Array, target_GN: Array, weights_RN: Array) -> tuple[Array, Array]:
+    """Weighted least squares of every grid point under every weighting: coefficients (R, G, C), squared error (R, G).
+
+    All weightings share the outer products of a grid point, so the whole table is two matrix products.
+    """
+    G, N, C = basis_GNC.shape
+    scale_GC = np.sqrt((basis_GNC**2).mean(1)) + 1e-300
+    scaled_GNC = basis_GNC / scale_GC[:, None]
+    outer = (scaled_GNC[..., :, None] * scaled_GNC[..., None, :]).transpose(1, 0, 2, 3).reshape(N, -1)
+    normal_RGCC = (weights_RN @ outer).reshape(-1, G, C, C)
+    normal_RGCC = normal_RGCC + 1e-13 * weights_RN.sum(1)[:, None, None, None] * np.eye(C)
+    moment = (scaled_GNC * target_GN[..., None]).transpose(1, 0, 2).reshape(N, -1)
+    moment_RGC = (weights_RN @ moment).reshape(-1, G, C)
+    beta_RGC = np.linalg.solve(normal_RGCC, moment_RGC[..., None])[..., 0]
+    explained_RG = (beta_RGC * moment_RGC).sum(-1)
+    error_RG = weights_RN @ (target_GN**2).T - explained_RG
+    return beta_RGC / scale_GC, error_RG

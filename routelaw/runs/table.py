@@ -1,0 +1,196 @@
+"""The run table: one row per run and evaluation step, the same columns whoever trained the models."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from routelaw.errors import InputError
+from routelaw.runs.cells import integers, numbers, reject_first, text, where
+from routelaw.specs.sizes import size_label
+from routelaw.specs.techniques import canonical_router
+
+DESCRIPTION = (
+    "run_id", "router", "variant", "size", "experts", "k", "routing_frequency", "seed", "step", "tokens",
+    "tokens_planned", "status", "active_params", "total_params", "flops_per_token",
+)  # fmt: skip
+REQUIRED = ("run_id", "router", "experts", "active_params")
+SAME_THROUGHOUT_A_RUN = ("router", "variant", "experts", "k", "routing_frequency", "active_params")
+LOSS_PREFIX = "loss_"
+FINISHED = "finished"
+
+
+@dataclass(frozen=True, eq=False)
+class RunTable:
+    """Losses of trained models, checked and in canonical form."""
+
+    frame: pd.DataFrame
+    """The columns of `DESCRIPTION`, then the losses, then whatever else the table held."""
+    source: str
+    """Where the table came from, for messages and captions."""
+    notes: tuple[str, ...] = ()
+    """What was assumed or corrected on the way in."""
+
+    @classmethod
+    def from_frame(cls, frame: pd.DataFrame, source: str) -> "RunTable":
+        """Check `frame`, fill in what may be missing, and say so in the notes.
+
+        A loss may be missing at some steps of a run, as it is at a few in the paper's release: the last row with a
+        value then speaks for the run. A finished run without any value for a loss is an error, because a fit would
+        silently lose that point; rows with another status (diverged, failed, running) are excused.
+        """
+        _check_shape(frame, source)
+        frame = frame.reset_index(drop=True)
+        losses = _loss_columns(frame)
+        notes: list[str] = []
+        columns: dict[str, pd.Series] = {
+            **_identity(frame, source),
+            **_choices(frame, source, notes),
+            **_progress(frame, source),
+            **_counts(frame, source),
+        }
+        columns["size"] = _size(frame, columns["active_params"])
+        columns.update({loss: numbers(frame, loss, source) for loss in losses})
+        extras = [column for column in frame.columns if column not in columns]
+        canonical = pd.DataFrame({name: columns[name] for name in (*DESCRIPTION, *losses)})
+        canonical[extras] = frame[extras]
+        _check_runs(canonical, source)
+        _check_losses(canonical, losses, source, notes)
+        return cls(canonical, source, tuple(notes))
+
+    @property
+    def losses(self) -> list[str]:
+        return _loss_columns(self.frame)
+
+    @property
+    def routers(self) -> list[str]:
+        """In the order in which the table first names them."""
+        return list(self.frame["router"].unique())
+
+
+def _loss_columns(frame: pd.DataFrame) -> list[str]:
+    """Validation first: it is what fits predict unless told otherwise."""
+    losses = [column for column in frame.columns if column.startswith(LOSS_PREFIX)]
+    return sorted(losses, key=lambda column: column != "loss_validation")
+
+
+def _check_shape(frame: pd.DataFrame, source: str) -> None:
+    if not all(isinstance(column, str) for column in frame.columns):
+        raise InputError(f"{source}: the columns have no names; the first line must name them.")
+    if not frame.columns.is_unique:
+        twice = frame.columns[frame.columns.duplicated()][0]
+        raise InputError(f"{source}: column {twice} appears twice; keep one.")
+    missing = [column for column in REQUIRED if column not in frame.columns]
+    if not _loss_columns(frame):
+        missing.append("loss_validation (or any other loss_…)")
+    if missing:
+        raise InputError(
+            f"{source}: column{'s' if len(missing) > 1 else ''} {', '.join(missing)} missing; "
+            f"the table has {', '.join(frame.columns[:12])}{', …' if len(frame.columns) > 12 else ''}."
+        )
+    if frame.empty:
+        raise InputError(f"{source}: the table is empty; it has a header and no rows.")
+
+
+def _identity(frame: pd.DataFrame, source: str) -> dict[str, pd.Series]:
+    columns = {name: text(frame, name) for name in ("run_id", "router")}
+    for name, cells in columns.items():
+        reject_first(cells.str.strip() == "", frame, name, source, "must not be empty")
+    columns["router"] = columns["router"].map(canonical_router).astype("str")
+    for name, default in (("variant", ""), ("status", FINISHED)):
+        cells = text(frame, name) if name in frame else _constant(default, frame, "str")
+        columns[name] = cells.mask(cells == "", default).astype("str")
+    return columns
+
+
+def _choices(frame: pd.DataFrame, source: str, notes: list[str]) -> dict[str, pd.Series]:
+    experts = integers(frame, "experts", source, lowest=1)
+    reject_first(experts.isna(), frame, "experts", source, "must be given (1 for a dense model)")
+    columns: dict[str, pd.Series] = {"experts": experts.astype("int64")}
+    k = integers(frame, "k", source, lowest=1) if "k" in frame else _constant(None, frame, "Int64")
+    columns["k"] = _or_default("k", k, 1, notes).astype("int64")
+    name = "routing_frequency"
+    frequency = numbers(frame, name, source) if name in frame else _constant(np.nan, frame, "float64")
+    reject_first(
+        ~frequency.isna() & ~frequency.between(0, 1, "right"), frame, name, source, "must be above 0 and at most 1"
+    )
+    columns[name] = _or_default(name, frequency, 0.5, notes).astype("float64")
+    seed = integers(frame, "seed", source) if "seed" in frame else _constant(0, frame, "Int64")
+    columns["seed"] = seed.fillna(0).astype("int64")
+    return columns
+
+
+def _or_default(name: str, cells: pd.Series, default: float, notes: list[str]) -> pd.Series:
+    absent = cells.isna().sum()
+    if absent:
+        rows = "every row" if absent == len(cells) else f"{absent} of {len(cells)} rows"
+        notes.append(f"{name} is not given in {rows}: taken as {default}.")
+    return cells.fillna(default)
+
+
+def _progress(frame: pd.DataFrame, source: str) -> dict[str, pd.Series]:
+    columns = {}
+    for name in ("step", "tokens", "tokens_planned"):
+        columns[name] = integers(frame, name, source, lowest=0) if name in frame else _constant(None, frame, "Int64")
+    step = columns["step"]
+    if step.isna().all():
+        repeated = text(frame, "run_id").duplicated()
+        reject_first(
+            repeated, frame, "run_id", source, "must be unique where there is no column step to tell its rows apart"
+        )
+    else:
+        reject_first(step.isna(), frame, "step", source, "must be given in every row or in none")
+        columns["step"] = step.astype("int64")
+    return columns
+
+
+def _counts(frame: pd.DataFrame, source: str) -> dict[str, pd.Series]:
+    columns = {}
+    for name in ("active_params", "total_params", "flops_per_token"):
+        cells = numbers(frame, name, source) if name in frame else _constant(np.nan, frame, "float64")
+        wrong = ~((cells > 0) & np.isfinite(cells))
+        if name != "active_params":
+            wrong &= ~cells.isna()
+        if name in frame:
+            reject_first(wrong, frame, name, source, "must be a positive number")
+        columns[name] = cells
+    return columns
+
+
+def _size(frame: pd.DataFrame, active_params: pd.Series) -> pd.Series:
+    derived = active_params.map(size_label)
+    given = text(frame, "size") if "size" in frame else _constant("", frame, "str")
+    return given.where(given != "", derived).astype("str")
+
+
+def _check_runs(table: pd.DataFrame, source: str) -> None:
+    if table["step"].notna().all():
+        twice = table.duplicated(["run_id", "step"])
+        reject_first(twice, table, "step", source, "appears twice for this run; a run has one row per step")
+    first = table.groupby("run_id", sort=False)[list(SAME_THROUGHOUT_A_RUN)].transform("first")
+    for name in SAME_THROUGHOUT_A_RUN:
+        rule = "differs from the run's first row; give different models different run_ids"
+        reject_first(table[name] != first[name], table, name, source, rule)
+
+
+def _check_losses(table: pd.DataFrame, losses: list[str], source: str, notes: list[str]) -> None:
+    finished = table["status"] == FINISHED
+    absent = 0
+    for loss in losses:
+        cells = table[loss]
+        wrong = ~cells.isna() & ~((cells > 0) & np.isfinite(cells))
+        reject_first(wrong, table, loss, source, "must be a positive, finite number (mean nats per token)")
+        has_value = cells.notna().groupby(table["run_id"]).transform("any")
+        without = (finished & ~has_value).to_numpy()
+        if without.any():
+            raise InputError(
+                f"{where(table, loss, int(np.argmax(without)), source)} is NaN or empty, and the run has no value for "
+                f"this loss at any step; fill it in, drop the run, or give it the status diverged or failed."
+            )
+        absent += cells.isna().sum()
+    if absent:
+        notes.append(f"{absent} loss values are missing: the last step with a value speaks for a run.")
+
+
+def _constant(value: object, frame: pd.DataFrame, dtype: str) -> pd.Series:
+    return pd.Series([value] * len(frame), index=frame.index, dtype=dtype)

@@ -1,0 +1,22 @@
+"""The paper's released table, which is not part of the project: tests that need it skip where it is absent."""
+
+from pathlib import Path
+
+import pytest
+
+from routelaw.runs.files import read_runs
+from routelaw.runs.table import RunTable
+
+RELEASED = Path(__file__).parents[1] / ".." / "shared" / "data" / "routing_curves.csv.gz"
+
+
+@pytest.fixture(scope="session")
+def released_path() -> Path:
+    if not RELEASED.is_file():
+        pytest.skip("the paper's released losses are not beside the repository (shared/data/routing_curves.csv.gz)")
+    return RELEASED
+
+
+@pytest.fixture(scope="session")
+def released(released_path: Path) -> RunTable:
+    return read_runs(released_path)
