@@ -56,7 +56,7 @@ def router_label(router: str) -> str:
 
 def shades(count: int) -> list[tuple[float, float, float, float]]:
     """An ordered, colour-blind-safe scale, dark for the largest: for sizes, K or R."""
-    return [tuple(colormaps["viridis_r"](v)) for v in np.linspace(0.08, 0.95, count)]
+    return [tuple(colormaps["viridis_r"](v)) for v in np.linspace(0.2, 0.95, count)]
 
 
 def panels(

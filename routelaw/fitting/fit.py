@@ -1,4 +1,4 @@
-"""Fit a law to points: every promising start followed to its optimum, the best kept, and an honest word on its standing."""
+"""Fit a law to points: every promising start followed to its optimum, the best kept, and a word on its standing."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ Error = Literal["squared", "huber"]
 HUBER_DELTA = 1e-3
 """Residuals of log10 L beyond this count linearly; the paper's fits leave residuals of about 3e-3."""
 RANK_TOLERANCE = 1e-8
+EXACT = 1e-9
+"""Residuals of log10 L below this are rounding, of which a search for relative gains never sees the end."""
 RESAMPLE_SEARCHES = 2
 """Starts of its own that each resample follows, beside the optimum of the whole data."""
 
@@ -64,7 +66,7 @@ def fit_law(law: str | Law, points: Points, *, error: Error = "squared") -> Fit:
     params_P = law.from_search(search_P[None])[0]
     residual_N = law.log_loss(params_P[None], points.x)[0] - points.log_loss
     rmsle = float(np.sqrt(np.average(residual_N**2, weights=points.weight)))
-    status, warnings = _standing(law, points, search_P, bool(converged_R[0]))
+    status, warnings = _standing(law, points, search_P, bool(converged_R[0]) or rmsle < EXACT)
     params = {name: float(v) for name, v in zip(law.names, params_P, strict=True)}
     return Fit(law, points, params, rmsle, status, error, warnings, search_P)
 
@@ -80,7 +82,7 @@ def solve(
 ) -> tuple[Array, Array, Array]:
     """Global optimum under each of R weightings: search coordinates (R, P), error (R,), converged (R,).
 
-    A resample gets the optimum of the whole data (`warm_P`) as one start, so that it can only do better than that basin.
+    A resample gets the optimum of the whole data (`warm_P`) as one start: it cannot end in a worse basin than that.
     """
     starts_RSP = law.to_search(law.starts(points.x, points.loss, weights_RN, searches or law.searches))
     if warm_P is not None:
@@ -111,17 +113,13 @@ def _reweight(law: Law, points: Points, weights_RN: Array, search_RP: Array) -> 
 def check_fittable(law: Law, points: Points) -> None:
     """Say in one sentence why these points cannot determine this law, if they cannot."""
     where = f"{points.source}: " if points.source else ""
-    used = int((points.weight > 0).sum())
-    if used <= len(law.parameters):
-        raise InputError(
-            f"{where}law {law.name} has {len(law.parameters)} parameters and there are {used} points of "
-            f"{points.router}: it needs at least {len(law.parameters) + 1}."
-        )
     for name in law.inputs:
-        if not np.isfinite(points.x[name]).all():
-            raise InputError(f"{where}law {law.name} reads column {name}, which some of these runs do not have.")
-    if "experts" in law.inputs and len(np.unique(points.x["experts"])) < 2:
-        raise InputError(f"{where}law {law.name} describes scaling in E and there is only one E among the points.")
+        if name not in points.x:
+            raise InputError(f"law {law.name} reads {name!r}; a law may read {', '.join(points.x)}.")
+        known_N = np.isfinite(points.x[name])
+        if not known_N.all():
+            lacking = "some of these runs lack" if known_N.any() else f"no run of {points.router} has"
+            raise InputError(f"{where}law {law.name} needs the column {name}, which {lacking}.")
     sizes = len(np.unique(points.x["active_params"]))
     scales = {"active_params", "flops_per_token", "total_params"} & set(law.inputs)
     if scales and sizes < 2:
@@ -133,6 +131,17 @@ def check_fittable(law: Law, points: Points) -> None:
         raise InputError(
             f"{where}law {law.name} describes one model size and there are {sizes}: "
             f"choose one with --size ({', '.join(points.sizes)})."
+        )
+    used = int((points.weight > 0).sum())
+    if used <= len(law.parameters):
+        raise InputError(
+            f"{where}law {law.name} has {len(law.parameters)} parameters and {points.router} has {used} "
+            f"point{'s' if used > 1 else ''}: it needs at least {len(law.parameters) + 1}."
+        )
+    experts = np.unique(points.x["experts"])
+    if "experts" in law.inputs and len(experts) < 2:
+        raise InputError(
+            f"{where}law {law.name} describes scaling in E, and all points of {points.router} have E = {experts[0]:g}."
         )
 
 
@@ -165,7 +174,8 @@ def _standing(law: Law, points: Points, search_P: Array, converged: bool) -> tup
         if np.isclose(value, low) or np.isclose(value, high):
             edge, side = (parameter.low, "lower") if np.isclose(value, low) else (parameter.high, "upper")
             warnings.append(
-                f"{parameter.name} ended at its {side} bound {edge:g}: the data do not determine it ({parameter.meaning})."
+                f"{parameter.name} ended at its {side} bound {edge:g}: the data do not determine it "
+                f"({parameter.meaning})."
             )
     at_bound = bool(warnings)
     singular_P, directions_PP = _directions(scaled_jacobian(law, points, search_P))

@@ -24,7 +24,7 @@ from routelaw.laws.saturation import LN10
 
 MAX_STEPS = 300
 RELATIVE_GAIN = 1e-11
-"""A search ends when a nearly undamped step promises less than this share of the error: far below a digit anyone prints."""
+"""A search ends when a nearly undamped step promises to take less than this share off the error."""
 
 
 class Pull(Protocol):
@@ -60,8 +60,7 @@ class _Search:
     def __init__(self, law: Law, x: Inputs, log_loss_N: Array, weights_BN: Array, pull: Pull | None) -> None:
         self.law, self.x, self.y_N, self.w_BN, self.pull = law, x, log_loss_N, weights_BN, pull
         self.low_P, self.high_P = law.search_bounds()
-        projects = isinstance(law, PowerSum) and law.is_log_linear and pull is None
-        self.linear = law.linear_count if projects else 0
+        self.linear = law.linear_count if isinstance(law, PowerSum) and law.is_log_linear and pull is None else 0
         self.damped_P = np.arange(len(law.parameters)) >= self.linear
 
     def run(self, start_BP: Array) -> Solutions:
@@ -141,7 +140,7 @@ class _Search:
         assert isinstance(self.law, PowerSum)
         with np.errstate(all="ignore"):
             basis_BNC = self.law.basis(self.law.from_search(z_BP), self.x)
-        usable_B = np.isfinite(basis_BNC).all((1, 2))
+        usable_B = np.asarray(np.isfinite(basis_BNC).all((1, 2)))
         basis_BNC = np.where(usable_B[:, None, None], basis_BNC, 1.0)
         w_BN1 = self.w_BN[index_B][..., None]
         # Centring the columns on their weighted means keeps the normal equations well conditioned.

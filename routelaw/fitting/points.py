@@ -6,7 +6,6 @@ in their seed are averaged into one point; a law in (N, E) takes one (K, R). Wha
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
@@ -15,7 +14,9 @@ import pandas as pd
 
 from routelaw.errors import InputError
 from routelaw.laws.law import Array, Law
-from routelaw.runs.table import RunTable
+from routelaw.runs.table import DESCRIPTION, FINISHED, LOSS_PREFIX, RunTable
+from routelaw.specs.nearest import nearest_hint
+from routelaw.specs.techniques import DENSE, canonical_router
 
 DEFAULT_K, DEFAULT_FREQUENCY = 1, 0.5
 NUMERIC = ("active_params", "experts", "k", "routing_frequency", "total_params", "flops_per_token", "step")
@@ -48,8 +49,7 @@ class Points:
     @property
     def sizes(self) -> list[str]:
         """Distinct sizes, smallest first."""
-        order = {s: n for s, n in sorted(zip(self.size, self.x["active_params"], strict=True), key=lambda p: p[1])}
-        return list(order)
+        return list(dict.fromkeys(self.size[np.argsort(self.x["active_params"], kind="stable")]))
 
     def where(self, mask: Array, note: str = "") -> Points:
         """The points under a mask; `note` says why the others are left out."""
@@ -62,6 +62,11 @@ class Points:
             dense=self.dense[mask],
             left_out=(*self.left_out, note) if note else self.left_out,
         )
+
+
+def knows_routing(law: Law) -> bool:
+    """Whether a law tells routed models from dense ones: by E, by total parameters or by compute."""
+    return bool({"experts", "total_params", "flops_per_token"} & set(law.inputs))
 
 
 def select_points(
@@ -82,65 +87,99 @@ def select_points(
     up_to_step: int | None = None,
 ) -> Points:
     """The points of one router. `mixed` keeps every (K, R): the default for laws that do not read `experts`."""
+    router = canonical_router(router)
     frame = _rows_of(table, router, target, include_dense)
     left_out: list[str] = []
-    frame = _keep(frame, frame["status"] == "finished", "not finished", left_out)
+    frame = _keep(frame, _last_status(frame) == FINISHED, "not finished", left_out)
+    _check_named(variant, frame["variant"][frame["router"] == router], "variant", router, table.source)
     frame = _keep(frame, frame["variant"] == variant, f"of another variant than {variant!r}", left_out)
     frame = frame[frame[target].notna()]
     if up_to_step is not None:
         frame = frame[frame["step"] <= up_to_step]
-    along = law is not None and law.along_training
-    if along:
-        frame = _keep(frame, frame["step"] > 0, "before the first step", left_out)
+    if law is not None and law.along_training:
+        if frame["step"].isna().any():
+            raise InputError(f"{table.source}: law {law.name} follows training and the table has no column step.")
+        if (frame["step"] == 0).any():
+            left_out.append("evaluations before the first step")
+        frame = frame[frame["step"] > 0]
     else:
         frame = frame.sort_values("step", kind="stable").groupby("run_id", sort=False).tail(1)
     if mixed is None:
         mixed = law is not None and "experts" not in law.inputs and "flops_per_token" in law.inputs
     if not mixed:
-        frame = _one_architecture(frame, k, routing_frequency, left_out)
+        frame = _one_architecture(frame, k, routing_frequency, left_out, table.source)
     if experts is not None:
         frame = _keep(frame, frame["experts"].isin(list(experts)), "with an E not asked for", left_out)
     if sizes is not None:
-        unknown = [s for s in sizes if s not in set(frame["size"])]
-        if unknown:
-            raise InputError(
-                f"{table.source}: no run of {router} has size {unknown[0]!r}; there are {', '.join(_ordered_sizes(frame))}."
-            )
+        for size in sizes:
+            _check_named(size, frame.sort_values("active_params")["size"], "size", router, table.source)
         frame = _keep(frame, frame["size"].isin(list(sizes)), "of a size not asked for", left_out)
-    if frame.empty:
+    frame = frame.assign(_weight=_weights(frame, weight_column, table.source))
+    frame = _keep(frame, frame["_weight"] > 0, "of weight 0", left_out)
+    if not (frame["router"] == router).any():
+        because = f": left out are {'; '.join(left_out)}" if left_out else ""
+        raise InputError(f"{table.source}: no run of {router} is left to fit{because}.")
+    if law is not None and not knows_routing(law) and frame["experts"].nunique() > 1:
         raise InputError(
-            f"{table.source}: no finished run of {router} is left to fit ({'; '.join(left_out) or 'none'})."
+            f"{table.source}: law {law.name} knows nothing of E, and the runs of {router} have several: "
+            f"fit it to dense runs, or choose a law in (N, E)."
         )
-    points = _to_points(frame, router, target, average_seeds, weight_column, table.source)
+    points = _to_points(frame, router, target, average_seeds, table.source)
     return replace(points, left_out=tuple(left_out))
 
 
 def _rows_of(table: RunTable, router: str, target: str, include_dense: bool) -> pd.DataFrame:
     frame = table.frame
     if target not in frame:
-        raise InputError(f"{table.source}: no column {target!r}; the losses are {', '.join(table.losses)}.")
+        hint = nearest_hint(target, table.losses)
+        raise InputError(f"{table.source}: no column {target!r}{hint}; the losses are {', '.join(table.losses)}.")
     if router not in table.routers:
-        nearest = difflib.get_close_matches(router, table.routers, n=1, cutoff=0.3)
-        hint = f"did you mean {nearest[0]!r}? " if nearest else ""
-        raise InputError(f"{table.source}: unknown router {router!r}: {hint}the table has {', '.join(table.routers)}.")
-    wanted = [router, "dense"] if include_dense else [router]
-    return frame[frame["router"].isin(wanted)]
+        hint, there = nearest_hint(router, table.routers), ", ".join(table.routers)
+        raise InputError(f"{table.source}: no run of router {router!r}{hint}; the table has {there}.")
+    frame = frame[frame["router"].isin([router, DENSE] if include_dense else [router])]
+    # E, K and R mean nothing for a dense model: whatever a table says there, it is one and the same.
+    dense = frame["router"] == DENSE
+    return frame.assign(
+        experts=frame["experts"].mask(dense, 1),
+        k=frame["k"].mask(dense, DEFAULT_K),
+        routing_frequency=frame["routing_frequency"].mask(dense, DEFAULT_FREQUENCY),
+    )
+
+
+def _last_status(frame: pd.DataFrame) -> pd.Series:
+    """A run is what its last row says it is: earlier rows may have been written while it was running."""
+    in_order = frame.sort_values("step", kind="stable")
+    return in_order.groupby("run_id", sort=False)["status"].transform("last").reindex(frame.index)
+
+
+def _check_named(name: str, there: pd.Series, what: str, router: str, source: str) -> None:
+    """A default that no run stands at (the empty variant) is left to the sentence about what was left out."""
+    names = [n for n in there.unique() if n]
+    if name and name not in names:
+        known = f"there {'are' if len(names) > 1 else 'is'} {', '.join(names)}" if names else "no run names one"
+        raise InputError(f"{source}: no run of {router} has {what} {name!r}{nearest_hint(name, names)}; {known}.")
 
 
 def _one_architecture(
-    frame: pd.DataFrame, k: int | None, routing_frequency: float | None, left_out: list[str]
+    frame: pd.DataFrame, k: int | None, routing_frequency: float | None, left_out: list[str], source: str
 ) -> pd.DataFrame:
     """One (K, R) for a law in (N, E): the one asked for, else the only one, else K = 1, R = 0.5."""
-    routed = frame["router"] != "dense"
+    routed = frame["router"] != DENSE
     seen_k, seen_r = sorted(set(frame["k"][routed])), sorted(set(frame["routing_frequency"][routed]))
     chosen_k = k if k is not None else (seen_k[0] if len(seen_k) == 1 else DEFAULT_K)
     if routing_frequency is not None:
         chosen_r = routing_frequency
     else:
         chosen_r = seen_r[0] if len(seen_r) == 1 else DEFAULT_FREQUENCY
-    frame = _keep(frame, ~routed | (frame["k"] == chosen_k), f"with K other than {chosen_k}", left_out)
-    same_r = np.isclose(frame["routing_frequency"], chosen_r)
-    return _keep(frame, (frame["router"] == "dense") | same_r, f"with R other than {chosen_r:g}", left_out)
+    same_k, same_r = frame["k"] == chosen_k, np.isclose(frame["routing_frequency"], chosen_r)
+    if routed.any() and not (routed & same_k & same_r).any():
+        pairs = sorted(set(zip(frame["k"][routed], frame["routing_frequency"][routed], strict=True)))
+        there = ", ".join(f"K = {pair_k} with R = {pair_r:g}" for pair_k, pair_r in pairs)
+        router = frame["router"][routed].iloc[0]
+        raise InputError(f"{source}: no run of {router} has K = {chosen_k} and R = {chosen_r:g}; there is {there}.")
+    frame = _keep(frame, ~routed | same_k, f"with K other than {chosen_k}", left_out)
+    routed, same_r = frame["router"] != DENSE, np.isclose(frame["routing_frequency"], chosen_r)
+    return _keep(frame, ~routed | same_r, f"with R other than {chosen_r:g}", left_out)
 
 
 def _keep(frame: pd.DataFrame, mask: pd.Series | Array, why_not: str, left_out: list[str]) -> pd.DataFrame:
@@ -151,30 +190,29 @@ def _keep(frame: pd.DataFrame, mask: pd.Series | Array, why_not: str, left_out: 
     return frame[mask]
 
 
-def _ordered_sizes(frame: pd.DataFrame) -> list[str]:
-    return list(frame.sort_values("active_params")["size"].unique())
+def _weights(frame: pd.DataFrame, column: str | None, source: str) -> pd.Series | float:
+    if column is None:
+        return 1.0
+    if column not in frame:
+        extras = [str(c) for c in frame if c not in DESCRIPTION and not str(c).startswith((LOSS_PREFIX, "_"))]
+        raise InputError(f"{source}: no column {column!r} to take weights from{nearest_hint(column, extras)}.")
+    weights = pd.to_numeric(frame[column], errors="coerce").astype(float)
+    wrong = ~(np.isfinite(weights) & (weights >= 0))
+    if wrong.any():
+        run, cell = frame.loc[wrong, ["run_id", column]].iloc[0]
+        raise InputError(f"{source}: column {column!r} holds {cell} for run {run}: a weight is a number of at least 0.")
+    return weights
 
 
-def _to_points(
-    frame: pd.DataFrame, router: str, target: str, average_seeds: bool, weight_column: str | None, source: str
-) -> Points:
-    frame = frame.assign(_weight=1.0)
-    if weight_column is not None:
-        if weight_column not in frame:
-            raise InputError(f"{source}: no column {weight_column!r} to take weights from.")
-        frame["_weight"] = pd.to_numeric(frame[weight_column], errors="coerce")
-        if not (np.isfinite(frame["_weight"]) & (frame["_weight"] >= 0)).all():
-            raise InputError(f"{source}: column {weight_column!r} holds weights that are not numbers of at least 0.")
+def _to_points(frame: pd.DataFrame, router: str, target: str, average_seeds: bool, source: str) -> Points:
     if average_seeds:
-        # Seeds may end an evaluation apart; models that differ in the seed alone are one point, whatever their last step.
+        # Models that differ in the seed alone are one point, even where their last evaluations are a step apart.
         numeric = [c for c in NUMERIC if c not in SAME_MODEL]
         per_step = ["step"] if frame["run_id"].duplicated().any() else []
         numeric = [c for c in numeric if c not in per_step]
         aggregate = {**dict.fromkeys([target, *numeric, "_weight"], "mean")}
         frame = frame.groupby([*SAME_MODEL, *per_step], sort=False, dropna=False).agg(aggregate).reset_index()
-    dense = (frame["router"] == "dense").to_numpy()
-    experts = np.where(dense, 1.0, frame["experts"].to_numpy(float))
-    frame = frame.assign(experts=experts).sort_values(["active_params", "experts"], kind="stable")
+    frame = frame.sort_values(["active_params", "experts"], kind="stable")
     return Points(
         router=router,
         target=target,
@@ -182,6 +220,6 @@ def _to_points(
         loss=frame[target].to_numpy(float),
         weight=frame["_weight"].to_numpy(float),
         size=frame["size"].to_numpy(object),
-        dense=(frame["router"] == "dense").to_numpy(),
+        dense=(frame["router"] == DENSE).to_numpy(),
         source=source,
     )

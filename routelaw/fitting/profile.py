@@ -1,8 +1,8 @@
 """Profile intervals: the values of a quantity whose best fit is not significantly worse than the best of all (F test).
 
-A quantity is drawn towards a value by one extra residual. Wherever the pulled optimum ends up, it is the best fit *for the
-value reached there*, so the curve of error against value is exact however weak or strong the pull. The ends of an interval
-are found by aiming further until the error crosses its threshold; all ends of all quantities move together.
+A quantity is drawn towards a value by one extra residual. Wherever the pulled optimum ends up, it is the best fit *for
+the value reached there*, so the curve of error against value is exact however weak or strong the pull. The ends of an
+interval are found by aiming further until the error crosses its threshold; all ends of all quantities move together.
 
 Shapes: B interval ends (a lower and an upper one for each quantity), P parameters.
 """

@@ -55,30 +55,25 @@ def n_cut(law: Law) -> Quantity:
 
 
 def effective_params(law: Law, active_params: float, experts: float) -> Quantity:
-    name = f"epc(N={active_params:g}, E={experts:g})"
-    return Quantity(name, lambda p: _log10(equivalence.effective_params(law, p, active_params, experts)), log=True)
+    return Quantity("epc", lambda p: _log10(equivalence.effective_params(law, p, active_params, experts)), log=True)
 
 
 def max_effective_params(law: Law, active_params: float) -> Quantity:
-    name = f"epc_max(N={active_params:g})"
-    return Quantity(name, lambda p: _log10(equivalence.max_effective_params(law, p, active_params)), log=True)
+    return Quantity("epc_max", lambda p: _log10(equivalence.max_effective_params(law, p, active_params)), log=True)
 
 
 def size_slope(law: Law, active_params: float, experts: float) -> Quantity:
-    name = f"a(E={experts:g})"
-    return Quantity(name, lambda p: equivalence.slopes_at(law, p, active_params, experts)[0])
+    return Quantity("a_of_e", lambda p: equivalence.slopes_at(law, p, active_params, experts)[0])
 
 
 def expert_slope(law: Law, active_params: float, experts: float) -> Quantity:
-    name = f"b(N={active_params:g})"
-    return Quantity(name, lambda p: equivalence.slopes_at(law, p, active_params, experts)[1])
+    return Quantity("b_of_n", lambda p: equivalence.slopes_at(law, p, active_params, experts)[1])
 
 
 def loss_at(law: Law, **inputs: float) -> Quantity:
     """Loss at a point given in the law's own inputs."""
-    name = "loss(" + ", ".join(f"{k}={v:g}" for k, v in inputs.items()) + ")"
     x = {k: np.array([v], dtype=float) for k, v in inputs.items()}
-    return Quantity(name, lambda p: np.broadcast_to(law.log_loss(p, x), (len(p), 1))[:, 0], log=True)
+    return Quantity("loss", lambda p: np.broadcast_to(law.log_loss(p, x), (len(p), 1))[:, 0], log=True)
 
 
 def derived_quantities(law: Law, active_params: float, experts: float) -> list[Quantity]:

@@ -61,7 +61,7 @@ def held_out_residuals(fit: Fit, groups_N: Array) -> Array:
         points,
         weights_RN,
         warm_P=fit.search_P,
-        searches=law.searches if few else max(RESAMPLE_SEARCHES, law.searches // 8),
+        searches=law.searches if few else RESAMPLE_SEARCHES,
         error=fit.error,
     )
     with np.errstate(all="ignore"):
@@ -72,6 +72,6 @@ def held_out_residuals(fit: Fit, groups_N: Array) -> Array:
 
 
 def _rms(residual_N: Array, weight_N: Array) -> float | None:
-    if residual_N.size == 0 or np.isnan(residual_N).any():
+    if not weight_N.any() or np.isnan(residual_N).any():
         return None
     return float(np.sqrt(np.average(residual_N**2, weights=weight_N)))

@@ -5,7 +5,6 @@ A law of your own is one such file anywhere (`load_law(path)`, `--plugin FILE` o
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import importlib.util
 import pkgutil
@@ -15,6 +14,7 @@ from pathlib import Path
 from routelaw.errors import InputError
 from routelaw.laws.law import Law, Parameter
 from routelaw.laws.power_sum import PowerSum, coefficient
+from routelaw.specs.nearest import nearest_hint
 
 __all__ = ["Law", "Parameter", "PowerSum", "all_laws", "coefficient", "get_law", "load_law"]
 
@@ -39,9 +39,7 @@ def get_law(law: str | Law) -> Law:
         return law
     laws = all_laws()
     if law not in laws:
-        nearest = difflib.get_close_matches(law, laws, n=1, cutoff=0.3)
-        hint = f"did you mean {nearest[0]!r}? " if nearest else ""
-        raise InputError(f"unknown law {law!r}: {hint}the laws are {', '.join(laws)}.")
+        raise InputError(f"unknown law {law!r}{nearest_hint(law, laws)}; the laws are {', '.join(laws)}.")
     return laws[law]
 
 

@@ -1,7 +1,7 @@
 """What a fitted law implies: effective parameters, cut-offs, slopes and level curves. For any law in (N, E).
 
 Everything is found by solving the law itself, on many parameter vectors at once, so it holds for laws without closed
-forms and for every resample of a bootstrap alike. For the paper's law the closed forms (with FACTS-checked signs) are
+forms and for every resample of a bootstrap alike. For the paper's law the closed forms are
 
     log N̄ = [α(Ê)·log N + b·log(Ê/E_start)] / α(E_start),   α(x) = a + c·log x,       N_cut = 10^(−b/c)
 
@@ -30,7 +30,7 @@ NEWTON_STEPS = 8
 def check_law(law: Law) -> None:
     if not set(law.inputs) <= {"active_params", "experts"} or "active_params" not in law.inputs:
         raise InputError(
-            f"law {law.name} is not a law in (N, E): effective parameters, cut-offs and slopes need one, e.g. saturated."
+            f"law {law.name} is not a law in (N, E): effective parameters and cut-offs need one, e.g. saturated."
         )
 
 

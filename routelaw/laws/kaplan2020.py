@@ -1,7 +1,7 @@
 """Kaplan et al. 2020, Eq. 1.6: L(N, S) = (N_c/N)^α_N + (S_c/S)^α_S, a law of whole training curves.
 
-Its log-log slope in N is −α_N·(N_c/N)^α_N / L, which grows with S: a slope that changes along training does not by itself
-refute it (the paper argues that it does). S is the optimiser step at this batch size, not the paper's S_min.
+Its log-log slope in N is −α_N·(N_c/N)^α_N / L, which grows with S: a slope that changes along training does not by
+itself refute it (the paper argues that it does). S is the optimiser step at this batch size, not the paper's S_min.
 """
 
 from routelaw.laws.power_sum import PowerSum, coefficient

@@ -1,8 +1,8 @@
-"""Joint MoE scaling law of Ludziejewski et al. 2025 ("Joint MoE Scaling Laws", arXiv 2502.05172), at one number of tokens.
+"""The joint law of Ludziejewski et al. 2025 ("Joint MoE Scaling Laws", arXiv 2502.05172), at one number of tokens.
 
     L = a·Ê^δ·N^(α + γ·ln Ê) + b·Ê^ω·D^(β + ζ·ln Ê) + c
 
-At fixed D the second term is a power of Ê alone (its b and ω absorb D^β and ζ·ln D), leaving nine parameters. Written in
+At fixed D the second term is a power of Ê alone (its b and ω absorb D^β and ζ·ln D), leaving nine parameters. In
 log10: γ here multiplies log10 N·log10 Ê in the exponent, so it is theirs times ln 10.
 """
 

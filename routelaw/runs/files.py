@@ -123,4 +123,8 @@ def _rows(decoded: str, source: str) -> tuple[list[str], list[list[str]]]:
 
 
 def _to_csv(frame: pd.DataFrame) -> bytes:
-    return frame.to_csv(index=False, lineterminator="\n").encode()
+    """Text is quoted where it must be. Python 3.11's csv module leaves a lone carriage return bare: then quote all."""
+    content = frame.to_csv(index=False, lineterminator="\n")
+    if "\r" in content:
+        content = frame.to_csv(index=False, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
+    return content.encode()

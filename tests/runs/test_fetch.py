@@ -47,8 +47,8 @@ class Server:
         handler.send_header("Content-Length", str(len(rest)))
         handler.end_headers()
         payload = rest[: self.break_after.pop(0)] if self.break_after else rest
+        self.sent.append(len(payload))  # before the client can have it all and look
         handler.wfile.write(payload)
-        self.sent.append(len(payload))
 
 
 @pytest.fixture(autouse=True)

@@ -48,7 +48,7 @@ def run_tables(draw: st.DrawFn) -> RunTable:
 
 
 @pytest.mark.parametrize("name", FORMATS)
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(table=run_tables())
 def test_round_trip_is_exact(name: str, table: RunTable) -> None:
     with TemporaryDirectory() as folder:
@@ -95,7 +95,7 @@ def test_extra_columns_get_the_type_they_have(tmp_path: Path) -> None:
     [
         (b"", "the file is empty"),
         (b"\n \n", "the file is empty"),
-        (gzip.compress(b""), "the file is empty"),
+        (gzip.compress(b"", mtime=0), "the file is empty"),
         (GOOD.splitlines()[0].encode(), "the table is empty"),
         (b"just some words\nand more\n", "not a table; its first line has no columns"),
         (b"a,b\n1,2\n", "columns run_id, router, experts, active_params, loss_validation"),
@@ -108,7 +108,7 @@ def test_extra_columns_get_the_type_they_have(tmp_path: Path) -> None:
         (GOOD.replace("hash", "h\xe4sh").encode("latin-1"), "line 3 is not UTF-8"),
         (GOOD.replace("b,hash", "b,x,hash").encode(), "line 3 has 6 fields where the header has 5"),
         (GOOD.replace("b,hash", '"b,hash').encode(), "line 3 is not CSV"),
-        (gzip.compress(GOOD.encode())[:-12], "damaged or cut short"),
+        (gzip.compress(GOOD.encode(), mtime=0)[:-12], "damaged or cut short"),
         (b"PAR1 and nothing more", "the Parquet file is damaged"),
         (GOOD.replace("experts", "router").encode(), "column router appears twice"),
         (GOOD.replace("3.25", "-3.25").encode(), r"data row 2 \(run b\) holds -3.25"),

@@ -1,0 +1,126 @@
+"""`routelaw epc`: which dense model a routed one equals, and what else follows from a law."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from routelaw.cli import options
+
+if TYPE_CHECKING:
+    from routelaw.plans.predictor import Predictor
+
+
+def epc(
+    runs: options.Runs = None,
+    fit: Annotated[list[str] | None, typer.Option(help="A published fit, e.g. clark2022/s-base (repeatable).")] = None,
+    law: Annotated[str, typer.Option(help="Law to fit to the table.")] = "saturated",
+    router: Annotated[list[str] | None, typer.Option(help="Only these routers (repeatable).")] = None,
+    target: Annotated[
+        str, typer.Option(help="Which loss_… column, or `all`: effective size per corpus.")
+    ] = "loss_validation",
+    size: options.Size = None,
+    params: options.ActiveParams = None,
+    experts: Annotated[float, typer.Option(min=1, max=1e12, help="E of the model.")] = 64,
+    effective: Annotated[str | None, typer.Option(help="A dense size to equal: asks for the experts it takes.")] = None,
+    loss: Annotated[
+        float | None, typer.Option(help="A loss: asks for the size that reaches it at each E (level curve).")
+    ] = None,
+    level: options.Level = 0.9,
+    draws: options.Draws = 1000,
+    seed: options.Seed = 0,
+    plugin: options.Plugin = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Effective parameters of a routed model and their inverse, cut-offs, slopes, level curves. Needs no data."""
+    import math
+
+    from routelaw.cli.output import print_json
+    from routelaw.cli.predictors import predictors
+    from routelaw.errors import InputError
+    from routelaw.laws.equivalence import check_law
+    from routelaw.specs.counting import dense_params
+    from routelaw.specs.sizes import get_size
+
+    active = options.active_params_of(size, params) or float(dense_params(get_size("370M")))
+    wanted = options.quantity(effective, "--effective") if effective else None
+    if loss is not None and not (math.isfinite(loss) and loss > 0):
+        raise InputError(f"--loss must be a positive number of nats per token, not {loss:g}.")
+    targets = options.load(runs, plugin).losses if target == "all" and runs else [target]
+    rows = []
+    for one in targets:
+        made = predictors(runs, fit, law, router, one, draws=draws, seed=seed, plugins=plugin, check=check_law)
+        rows += [{"target": one, **_row(p, active, experts, wanted, loss, level)} for p in made]
+    if as_json:
+        print_json({"active_params": active, "experts": experts, "level": level, "fits": rows})
+    else:
+        _show(rows, active, experts, level, wanted, loss)
+
+
+def _row(
+    p: Predictor, active: float, experts: float, wanted: float | None, loss: float | None, level: float
+) -> dict[str, Any]:
+    from routelaw.fitting import quantities as q
+    from routelaw.laws import equivalence
+
+    asked = {
+        "effective_params": q.effective_params(p.law, active, experts),
+        "max_effective_params": q.max_effective_params(p.law, active),
+        "n_cut": q.n_cut(p.law),
+        "a_of_e": q.size_slope(p.law, active, experts),
+        "b_of_n": q.expert_slope(p.law, active, experts),
+        "loss": q.loss_at(p.law, active_params=active, experts=experts),
+    }
+    row: dict[str, Any] = {"fit": p.name, "router": p.router, "law": p.law.name, "source": p.source}
+    row.update({name: p.value(quantity) for name, quantity in asked.items()})
+    row["intervals"] = {name: p.interval(quantity, level) for name, quantity in asked.items()}
+    row["extrapolation"] = p.extrapolation(active, experts)
+    if wanted is not None:
+        # A smaller dense model than the one at hand is equalled with one expert.
+        needed = equivalence.experts_for_effective(p.law, p.params_BP, active, wanted)[0]
+        row["experts_for_effective"] = max(float(needed), 1.0)
+    if loss is not None:
+        import numpy as np
+
+        sizes = {e: equivalence.size_for_loss(p.law, p.params_BP, np.log10(loss), float(e))[0] for e in _LEVEL_EXPERTS}
+        row["level_curve"] = {str(e): float(n) for e, n in sizes.items()}
+    return row
+
+
+_LEVEL_EXPERTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+
+
+def _show(rows, active, experts, level, wanted, loss) -> None:
+    from routelaw.cli.output import number, show, span, table
+
+    title = f"N = {number(active)}, E = {experts:g}: the dense model it equals ({level:.0%} intervals)"
+    made = table(title, "fit", "N̄", "interval", "N̄_max", "N_cut", "a(E)", "b(N)", "loss")
+    several = len({r["target"] for r in rows}) > 1
+    for r in rows:
+        ends = r["intervals"]["effective_params"]
+        made.add_row(
+            f"{r['fit']}, {r['target']}" if several else r["fit"],
+            number(r["effective_params"]),
+            span(*ends) if ends else "–",
+            number(r["max_effective_params"]),
+            number(r["n_cut"]),
+            f"{r['a_of_e']:.4f}",
+            f"{r['b_of_n']:.4f}",
+            f"{r['loss']:.4f}",
+        )
+    show(made)
+    for r in rows:
+        if r["extrapolation"]:
+            show(f"! {r['fit']}: {r['extrapolation']}: an extrapolation.")
+        if wanted is not None:
+            needed = r["experts_for_effective"]
+            answer = f"E = {needed:.3g}" if needed < 1e12 else "no number of experts is enough"
+            show(f"{r['fit']}: to equal a dense model of {number(wanted)} at N = {number(active)}: {answer}.")
+    if loss is not None:
+        levels = table(f"size that reaches a loss of {loss:g}", "fit", *(f"E={e}" for e in _LEVEL_EXPERTS))
+        for r in rows:
+            levels.add_row(r["fit"], *(number(n) for n in r["level_curve"].values()))
+        show(levels)
+    if all(not any(r["intervals"].values()) for r in rows):
+        show("  Published coefficients carry no intervals; give a run table for them.")

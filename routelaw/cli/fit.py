@@ -1,0 +1,155 @@
+"""`routelaw fit`: one law, one router, and how far to trust it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from routelaw.cli import options
+
+if TYPE_CHECKING:
+    from routelaw.fitting.fit import Error
+    from routelaw.fitting.judgement import Judgement
+    from routelaw.laws import Law
+    from routelaw.runs.table import RunTable
+
+
+def fit(
+    runs: options.Runs = None,
+    law: Annotated[
+        str, typer.Option(help="The law: saturated is the paper's; see `routelaw compare` for all.")
+    ] = "saturated",
+    router: Annotated[
+        str | None, typer.Option(help="Whose runs (dense runs join as E = 1).", show_default=False)
+    ] = None,
+    target: options.Target = "loss_validation",
+    size: Annotated[list[str] | None, typer.Option(help="Only these sizes (repeatable).")] = None,
+    k: Annotated[int | None, typer.Option(help="K, where a table mixes several (default 1).")] = None,
+    routing_frequency: Annotated[
+        float | None, typer.Option(help="R, where a table mixes several (default 0.5).")
+    ] = None,
+    variant: Annotated[str, typer.Option(help="Fit this variant instead of the defaults.")] = "",
+    dense: Annotated[bool, typer.Option(help="Take the dense runs as E = 1.")] = True,
+    average_seeds: Annotated[bool, typer.Option(help="Average runs that differ in the seed alone.")] = True,
+    weights: Annotated[str | None, typer.Option(help="A column of the table with the weight of each run.")] = None,
+    error: Annotated[str, typer.Option(help="squared or huber.")] = "squared",
+    method: Annotated[
+        str, typer.Option(help="variable-projection, or lbfgsb: the authors' best of 500 starts.")
+    ] = "variable-projection",
+    interval: Annotated[
+        str | None, typer.Option(help="size-bootstrap, case-bootstrap or profile.", show_default=False)
+    ] = None,
+    level: options.Level = 0.9,
+    draws: options.Draws = 1000,
+    seed: options.Seed = 0,
+    at_params: Annotated[str | None, typer.Option(help="N at which EPC, slopes and loss are reported.")] = None,
+    at_experts: Annotated[float | None, typer.Option(min=1, help="E at which they are reported.")] = None,
+    plugin: options.Plugin = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Fit a scaling law to a table of losses and judge it: parameters, intervals, errors on unseen runs."""
+    from routelaw.cli.choices import one_of
+    from routelaw.cli.output import print_json
+    from routelaw.errors import InputError
+    from routelaw.fitting.fit import fit_law
+    from routelaw.fitting.intervals import METHODS
+    from routelaw.fitting.judgement import DEFAULT_METHOD, judge
+    from routelaw.fitting.points import select_points
+    from routelaw.fitting.published import fit_lbfgsb
+    from routelaw.laws import get_law
+
+    measure: Error = one_of(error, ("squared", "huber"), "--error")
+    method = one_of(method, ("variable-projection", "lbfgsb"), "--method")
+    interval = one_of(interval or DEFAULT_METHOD, METHODS, "--interval")
+    at = options.quantity(at_params, "--at-params") if at_params else None
+    if method == "lbfgsb" and measure == "huber":
+        raise InputError("--method lbfgsb minimises the squared error, as the authors did: leave out --error huber.")
+    table = options.load(runs, plugin)
+    chosen = get_law(law)
+    points = select_points(
+        table,
+        router or _usual_router(table, chosen),
+        chosen,
+        target=target,
+        include_dense=dense,
+        k=k,
+        routing_frequency=routing_frequency,
+        variant=variant,
+        sizes=size,
+        average_seeds=average_seeds,
+        weight_column=weights,
+    )
+    fitted = fit_law(chosen, points, error=measure) if method == "variable-projection" else fit_lbfgsb(chosen, points)
+    judged = judge(
+        fitted,
+        method=interval,
+        level=level,
+        draws=draws,
+        seed=seed,
+        active_params=at,
+        experts=at_experts,
+    )
+    if as_json:
+        print_json(judged.as_dict())
+    else:
+        _show(judged, table.notes)
+
+
+def _usual_router(table: RunTable, law: Law) -> str:
+    """The only one there is; dense runs for a law that knows no routing."""
+    from routelaw.errors import InputError
+    from routelaw.fitting.points import knows_routing
+
+    if not knows_routing(law):
+        return "dense"
+    routed = [r for r in table.routers if r != "dense"]
+    if len(routed) != 1:
+        if not routed:
+            raise InputError(f"{table.source}: there are only dense runs, which --law dense describes.")
+        raise InputError(f"{table.source}: choose a router with --router ({', '.join(routed)}).")
+    return routed[0]
+
+
+def _show(judged: Judgement, notes: tuple[str, ...]) -> None:
+    from routelaw.cli.output import error_e4, number, show, span, table
+
+    fitted, points = judged.fit, judged.fit.points
+    show(f"{fitted.law.name}: {fitted.law.formula}   [{fitted.law.source}]")
+    show(
+        f"{points.router}, {points.target}: {len(points)} points, sizes {', '.join(points.sizes)}; {fitted.status}"
+        + (f" (left out: {'; '.join(points.left_out)})" if points.left_out else "")
+    )
+    how = f"{judged.level:.0%} interval ({judged.method})"
+    parameters = table("", "parameter", "value", how, "meaning")
+    parameters.columns[-1].justify = "left"
+    meanings = {p.name: p.meaning for p in fitted.law.parameters}
+    for name, value in fitted.params.items():
+        ends = judged.intervals.get(name)
+        parameters.add_row(name, number(value), span(ends.low, ends.high) if ends else "–", meanings[name])
+    v = judged.validation
+    errors = table("", "error in log10 L, ×1e-4", "in sample", "leave one out", "leave size out", "largest size out")
+    ends = (v.in_sample, v.leave_one_out, v.leave_size_out, v.largest_size_out)
+    errors.add_row("", *(error_e4(e) for e in ends))
+    show(parameters, errors)
+    if judged.derived:
+        at = judged.at
+        derived = table("", f"at N = {number(at['active_params'])}, E = {at['experts']:g}", "value", how)
+        for name, value in judged.derived.items():
+            ends = judged.intervals.get(name)
+            derived.add_row(_LABELS.get(name, name), number(value), span(ends.low, ends.high) if ends else "–")
+        show(derived)
+    for warning in judged.warnings:
+        show(f"! {warning}")
+    for note in notes:
+        show(f"  {note}")
+
+
+_LABELS = {
+    "n_cut": "N_cut: size beyond which routing stops helping",
+    "epc": "effective parameters N̄(N, E)",
+    "epc_max": "most effective parameters, N̄_max(N)",
+    "a_of_e": "a(E): slope in log N",
+    "b_of_n": "b(N): slope in log Ê",
+    "loss": "loss (nats per token)",
+}

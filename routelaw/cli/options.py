@@ -1,0 +1,83 @@
+"""Options that several commands share, and the points they select."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from routelaw.runs.table import RunTable
+
+Runs = Annotated[
+    Path | None,
+    typer.Argument(help="A run table (CSV or Parquet); the paper's released table is recognised.", show_default=False),
+]
+Target = Annotated[str, typer.Option(help="Which loss to fit: a loss_… column of the table.")]
+Level = Annotated[float, typer.Option(min=0.5, max=0.999, help="Level of the intervals.")]
+Draws = Annotated[int, typer.Option(min=50, help="Bootstrap draws.")]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of the resampling.")]
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON object instead of tables.")]
+Plugin = Annotated[
+    list[Path] | None, typer.Option(help="A Python file that defines LAW: your own law. Code, so only what you trust.")
+]
+Size = Annotated[str | None, typer.Option(help="A model size by name, e.g. 370M.")]
+ActiveParams = Annotated[
+    str | None, typer.Option("--params", help="Active parameters instead of a size, e.g. 1.5e9 or 1.5B.")
+]
+
+
+def load(runs: Path | None, plugins: list[Path] | None = None) -> RunTable:
+    """The table given, or the cached release of the paper's losses; plugins are made known first."""
+    from routelaw.errors import InputError
+    from routelaw.laws import load_law
+    from routelaw.runs.fetch import find_released
+    from routelaw.runs.files import read_runs
+
+    for plugin in plugins or []:
+        try:
+            load_law(plugin)
+        except InputError:
+            raise
+        except Exception as error:  # whatever the user's own code may raise
+            why = " ".join(str(error).split())
+            raise InputError(f"plugin {plugin} fails when it is loaded: {type(error).__name__}: {why}.") from error
+    path = runs or find_released()
+    if path is None:
+        raise InputError(
+            "no run table: give the path of one, or run `routelaw data fetch` once for the paper's released losses."
+        )
+    return read_runs(path)
+
+
+def quantity(text: str, what: str) -> float:
+    """A positive number as people type it: 1.5e9, 1.5B, 80GB, 80GiB, 2TFLOP."""
+    import math
+    import re
+
+    from routelaw.errors import InputError
+
+    match = re.fullmatch(r"\s*([0-9.]+(?:e[+-]?\d+)?)\s*([kmgbt]?)(ib)?(?:b|flops?)?\s*", text.lower())
+    scale = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "b": 1e9, "t": 1e12}
+    binary = {"k": 2.0**10, "m": 2.0**20, "g": 2.0**30, "t": 2.0**40}
+    try:
+        scales = binary if match and match.group(3) else scale
+        value = float(match.group(1)) * scales[match.group(2)] if match else 0.0
+    except (KeyError, ValueError):
+        value = 0.0
+    if value <= 0 or not math.isfinite(value):
+        raise InputError(f"{what} must be a positive number such as 1.5e9 or 1.5B, not {text!r}.")
+    return value
+
+
+def active_params_of(size: str | None, params: str | None) -> float | None:
+    from routelaw.errors import InputError
+    from routelaw.specs.counting import dense_params
+    from routelaw.specs.sizes import get_size
+
+    if size and params:
+        raise InputError("give either --size or --params, not both.")
+    if size:
+        return float(dense_params(get_size(size)))
+    return quantity(params, "--params") if params else None

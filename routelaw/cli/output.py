@@ -1,0 +1,80 @@
+"""How results are printed: tables for people, JSON for machines. JSON has no infinity: it is written as null."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+PIPE_WIDTH = 160
+
+
+def print_json(value: Any) -> None:
+    typer.echo(json.dumps(finite(value), ensure_ascii=False))
+
+
+def finite(value: Any) -> Any:
+    """The same structure with plain numbers, and None where a number is infinite or undefined."""
+    if isinstance(value, dict):
+        return {str(k): finite(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(v) for v in value]
+    if hasattr(value, "item"):
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def table(title: str, *columns: str) -> Table:
+    """A table whose first column is text and whose others are figures."""
+    from rich import box
+    from rich.table import Table
+
+    made = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    # Names stay whole; a terminal too narrow for them wraps the figures instead.
+    for i, column in enumerate(columns):
+        made.add_column(column, justify="left" if i == 0 else "right", no_wrap=i == 0)
+    return made
+
+
+def show(*renderables: Any) -> None:
+    """Print tables and sentences. Into a file or pipe the width is fixed and generous, so that no name is cut."""
+    import sys
+
+    from rich.console import Console
+
+    terminal = sys.stdout.isatty()
+    console = Console(highlight=False, width=None if terminal else PIPE_WIDTH, soft_wrap=not terminal)
+    for item in renderables:
+        if isinstance(item, str):
+            console.print(item, markup=False)
+        else:
+            console.print(item)
+
+
+def number(value: float, digits: int = 4) -> str:
+    """A parameter or quantity as people write it; sizes in K, M, B, T."""
+    if value is None or math.isnan(value):
+        return "–"
+    if math.isinf(value):
+        return "∞" if value > 0 else "−∞"
+    if 1e5 <= abs(value) < 1e15:
+        for scale, unit in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "K")):
+            if abs(value) >= scale:
+                return f"{value / scale:.3g}{unit}"
+    return f"{value:.{digits}g}"
+
+
+def span(low: float, high: float) -> str:
+    return f"[{number(low)}, {number(high)}]"
+
+
+def error_e4(value: float | None) -> str:
+    """An error in log10 L, in units of 1e-4."""
+    return "–" if value is None else f"{value * 1e4:.1f}"

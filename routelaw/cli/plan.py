@@ -1,0 +1,155 @@
+"""`routelaw plan`: from a budget to a model."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from typer.core import TyperGroup
+
+from routelaw.cli import options
+
+if TYPE_CHECKING:
+    from routelaw.plans.budget import Candidate
+    from routelaw.plans.predictor import Predictor
+
+
+class _ModelByDefault(TyperGroup):
+    """`routelaw plan RUNS …` is `routelaw plan model RUNS …`: the question most people have needs no extra word."""
+
+    def parse_args(self, ctx, args: list[str]) -> list[str]:
+        if args and args[0] not in self.commands and args[0] not in ("--help", "-h"):
+            args = ["model", *args]
+        return super().parse_args(ctx, args)
+
+
+app = typer.Typer(
+    cls=_ModelByDefault, help="From a budget to a model: which router, size, E, K and R.", no_args_is_help=True
+)
+
+
+@app.callback()
+def _plan() -> None:
+    """From a budget to a model: which router, size, E, K and R. `routelaw plan …` is `routelaw plan model …`."""
+
+
+@app.command()
+def model(
+    runs: options.Runs = None,
+    fit: Annotated[list[str] | None, typer.Option(help="A published fit, e.g. clark2022/s-base (repeatable).")] = None,
+    law: Annotated[str, typer.Option(help="Law to fit; `compute` also ranks K and R.")] = "saturated",
+    router: Annotated[list[str] | None, typer.Option(help="Only these routers (repeatable).")] = None,
+    target: options.Target = "loss_validation",
+    total_params: Annotated[str | None, typer.Option(help="Most parameters in all, e.g. 10B.")] = None,
+    flops_per_token: Annotated[str | None, typer.Option(help="Most forward FLOPs per token, e.g. 2e9.")] = None,
+    memory: Annotated[str | None, typer.Option(help="Most bytes of weights, e.g. 80GB.")] = None,
+    bytes_per_param: Annotated[float, typer.Option(min=0.1, help="2 for bfloat16, 1 for 8 bits.")] = 2.0,
+    target_loss: Annotated[float | None, typer.Option(help="Reach this loss at the least compute.")] = None,
+    experts: Annotated[str, typer.Option(help="Expert counts to consider.")] = "1,2,4,8,16,32,64,128,256,512",
+    k: Annotated[str, typer.Option(help="K to consider (laws that read compute).")] = "1,2,4",
+    routing_frequency: Annotated[str, typer.Option(help="R to consider (likewise).")] = "0.25,0.5,1",
+    ladder: Annotated[str, typer.Option(help="paper: its eight sizes; fine: about 6 % apart.")] = "paper",
+    level: options.Level = 0.9,
+    draws: options.Draws = 1000,
+    seed: options.Seed = 0,
+    top: Annotated[int, typer.Option(min=1, help="How many to list.")] = 8,
+    plugin: options.Plugin = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """The best (router, size, E, K, R) within a budget, the runner-ups, and a warning when the answer extrapolates."""
+    from dataclasses import asdict
+
+    from routelaw.cli.choices import one_of
+    from routelaw.cli.output import print_json
+    from routelaw.cli.predictors import predictors
+    from routelaw.plans.budget import Budget, best_models, check_law
+    from routelaw.specs.sizes import PAPER_SIZES, fine_ladder
+
+    ladder = one_of(ladder, ("paper", "fine"), "--ladder")
+    budget = Budget(
+        total_params=options.quantity(total_params, "--total-params") if total_params else None,
+        flops_per_token=options.quantity(flops_per_token, "--flops-per-token") if flops_per_token else None,
+        memory_bytes=options.quantity(memory, "--memory") if memory else None,
+        bytes_per_param=bytes_per_param,
+        target_loss=target_loss,
+    )
+    experts_considered = _numbers(experts, "--experts", int)
+    ks = _numbers(k, "--k", int)
+    frequencies = _numbers(routing_frequency, "--routing-frequency", float, highest=1)
+    made = predictors(runs, fit, law, router, target, draws=draws, seed=seed, plugins=plugin, check=check_law)
+    best = best_models(
+        made,
+        budget,
+        PAPER_SIZES if ladder == "paper" else fine_ladder(4e6, 100e9),
+        experts=experts_considered,
+        ks=ks,
+        frequencies=frequencies,
+        level=level,
+        top=top,
+    )
+    if as_json:
+        fits = [{"name": p.name, "law": p.law.name, "source": p.source} for p in made]
+        print_json({"budget": asdict(budget), "fits": fits, "level": level, "best": [asdict(c) for c in best]})
+    else:
+        _show(best, budget.target_loss, level, made)
+
+
+def _numbers(text: str, option: str, kind: type, highest: float = float("inf")) -> list:
+    from routelaw.errors import InputError
+
+    try:
+        values = [kind(part) for part in text.split(",") if part.strip()]
+    except ValueError:
+        values = []
+    if not values or not all(0 < v <= highest for v in values):
+        most = f" of at most {highest:g}" if highest < float("inf") else ""
+        whole = "whole " if kind is int else ""
+        raise InputError(f"{option} takes positive {whole}numbers{most}, separated by commas, not {text!r}.")
+    return values
+
+
+def _show(best: list[Candidate], target_loss: float | None, level: float, used: list[Predictor]) -> None:
+    from routelaw.cli.output import number, show, span, table
+    from routelaw.plans.budget import COUNTED_LIKE, ranks_architectures
+    from routelaw.specs.techniques import TECHNIQUES
+
+    goal = f"least compute for a loss of {target_loss:g}" if target_loss is not None else "lowest predicted loss"
+    made = table(
+        f"{goal}, best first",
+        "model",
+        "E",
+        "K",
+        "R",
+        "loss",
+        f"{level:.0%} interval",
+        "N̄",
+        "total",
+        "FLOPs/token",
+        "memory",
+    )
+    for c in best:
+        made.add_row(
+            f"{c.router} {c.size}" + (" *" if c.extrapolation else ""),
+            str(c.experts),
+            str(c.k) if c.experts > 1 else "–",
+            f"{c.routing_frequency:g}" if c.experts > 1 else "–",
+            f"{c.loss:.4f}",
+            span(*c.interval) if c.interval else "–",
+            number(c.effective_params) if c.effective_params else "–",
+            number(c.counts.total_params),
+            number(c.counts.flops_per_token),
+            f"{c.memory_bytes / 1e9:.3g} GB",
+        )
+    show(made)
+    first = best[0]
+    if first.extrapolation:
+        show(f"! * The best answer extrapolates: {first.extrapolation}. Do not trust its loss to the last digit.")
+    for p in used:
+        if p.router not in TECHNIQUES:
+            show(
+                f"  The router of {p.router} is counted like that of {COUNTED_LIKE}: one linear layer per routed block."
+            )
+    if not any(ranks_architectures(p.law) for p in used):
+        show(
+            "  K and R are those of the models fitted: a law in (N, E) knows no others; --law compute on a table does."
+        )

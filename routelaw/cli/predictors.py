@@ -1,0 +1,75 @@
+"""Where a command's predictions come from: a published fit by name, or a fit to the user's table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from routelaw.laws import Law
+    from routelaw.plans.predictor import Predictor
+
+PUBLISHED_TARGET, PUBLISHED_LAW = "loss_validation", "saturated"
+
+
+def predictors(
+    runs: Path | None,
+    named: list[str] | None,
+    law: str,
+    routers: list[str] | None,
+    target: str,
+    *,
+    draws: int,
+    seed: int,
+    plugins: list[Path] | None = None,
+    check: Callable[[Law], None],
+) -> list[Predictor]:
+    """Published fits when named, or when there is no table at all; else the law fitted to each router of the table.
+
+    `check` refuses a law that the command has no use for, before anything is fitted.
+    """
+    from routelaw.cli import options
+    from routelaw.errors import InputError
+    from routelaw.fitting.fit import fit_law
+    from routelaw.fitting.judgement import judge
+    from routelaw.fitting.points import knows_routing, select_points
+    from routelaw.laws import get_law
+    from routelaw.plans.predictor import Predictor
+    from routelaw.specs.techniques import DENSE
+
+    if named and runs:
+        raise InputError("give either a run table or --fit, not both.")
+    if runs is None:
+        for option, asked, only in (("--target", target, PUBLISHED_TARGET), ("--law", law, PUBLISHED_LAW)):
+            if asked != only:
+                raise InputError(f"{option} {asked} needs a run table: the published fits have {only} alone.")
+        return _published(named, routers)
+    table = options.load(runs, plugins)
+    chosen = get_law(law)
+    check(chosen)
+    wanted = routers or ([r for r in table.routers if r != DENSE] if knows_routing(chosen) else [DENSE])
+    if not wanted:
+        raise InputError(f"{table.source}: there are only dense runs, which --law dense describes.")
+    made = []
+    for router in wanted:
+        points = select_points(table, router, chosen, target=target)
+        made.append(Predictor.from_judgement(judge(fit_law(chosen, points), draws=draws, seed=seed)))
+    return made
+
+
+def _published(named: list[str] | None, routers: list[str] | None) -> list[Predictor]:
+    from routelaw.errors import InputError
+    from routelaw.plans.literature import PUBLISHED, published
+    from routelaw.specs.nearest import nearest_hint
+    from routelaw.specs.techniques import canonical_router
+
+    if named:
+        return [published(name) for name in named]
+    known = {entry.router: name for name, entry in PUBLISHED.items()}
+    wanted = [canonical_router(r) for r in routers or ["s-base", "rl-r", "hash"]]
+    for router in wanted:
+        if router not in known:
+            hint, there = nearest_hint(router, known), ", ".join(known)
+            raise InputError(f"no published fit of router {router!r}{hint}; there are {there}, or give a run table.")
+    return [published(known[r]) for r in wanted]

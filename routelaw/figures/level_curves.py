@@ -1,0 +1,139 @@
+"""Level curves for several K and R: apart in (N, E), nearly together in (F, B)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Picture
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FixedFormatter, FixedLocator, MaxNLocator, NullFormatter
+
+from routelaw.figures import style
+from routelaw.figures.architecture_variants import (
+    MAIN_FREQUENCY,
+    MAIN_K,
+    VARY_K,
+    VARY_R,
+    Variation,
+    by_value,
+    held_laws,
+    variant_points,
+)
+from routelaw.figures.figure import Figure
+from routelaw.figures.loss_curves import Look, metric_formatter, utilisation
+from routelaw.fitting import Points, fit_law
+from routelaw.laws.law import Array, Law
+from routelaw.runs.table import RunTable
+
+GRID = 70
+LOOKS: tuple[Look, ...] = (
+    {"color": "#0072B2", "linestyle": "-"},
+    {"color": "#E69F00", "linestyle": "--"},
+    {"color": "#CC79A7", "linestyle": ":"},
+)
+"""The usual architecture first, in S-BASE's own colour; then the others, in none that means another router."""
+
+Coordinates = Callable[[Points], tuple[Array, Array]]
+Inputs = Callable[[Array, Array], dict[str, Array]]
+
+
+def sizes_and_experts(points: Points) -> tuple[Array, Array]:
+    return points.x["active_params"], points.x["experts"]
+
+
+def flops_and_utilisation(points: Points) -> tuple[Array, Array]:
+    return points.x["flops_per_token"], utilisation(points)
+
+
+def draw(table: RunTable) -> Picture:
+    picture, axes = style.panels(2, rows=2, width=3.9, height=3.1)
+    in_experts, in_compute = held_laws(table)
+    for row, vary in enumerate((VARY_K, VARY_R)):
+        points = variant_points(table, vary)
+        left, right = axes[2 * row : 2 * row + 2]
+        draw_panel(left, in_experts, points, vary, sizes_and_experts, _from_sizes)
+        draw_panel(right, in_compute, points, vary, flops_and_utilisation, _from_flops)
+        label_axes(left, right, points)
+        handles = [Line2D([], [], label=vary.label(value), **look) for value, look in looks_of(vary).items()]
+        right.legend(handles=handles, loc="center left", bbox_to_anchor=(1.02, 0.5))
+    for panel, letter in zip(axes, "abcd", strict=True):
+        style.panel_letter(panel, letter)
+    return picture
+
+
+def looks_of(vary: Variation) -> dict[float, Look]:
+    usual = MAIN_K if vary.column == "k" else MAIN_FREQUENCY
+    usual_first = sorted(vary.values, key=lambda value: value != usual)
+    looks = dict(zip(usual_first, LOOKS, strict=True))
+    return {value: looks[value] for value in vary.values}
+
+
+def _from_sizes(active: Array, experts: Array) -> dict[str, Array]:
+    return {"active_params": active, "experts": experts}
+
+
+def _from_flops(flops: Array, ratio: Array) -> dict[str, Array]:
+    return {"flops_per_token": flops, "total_params": ratio * flops}
+
+
+def draw_panel(axes: Axes, law: Law, points: Points, vary: Variation, coordinates: Coordinates, inputs: Inputs) -> None:
+    """One law for each value of the knob, fitted to its own runs; the title says how one law for all would do."""
+    levels = MaxNLocator(6, steps=[1, 2, 5, 10]).tick_values(points.loss.min(), points.loss.max())
+    x, y = (np.geomspace(v.min() / 1.25, v.max() * 1.25, GRID) for v in coordinates(points))
+    x_G, y_G = np.tile(x, GRID), np.repeat(y, GRID)
+    # Scales before contours: labels of level curves are placed where the curves stand at that moment.
+    axes.set_xscale("log")
+    axes.set_yscale("log", base=2)
+    named = None
+    for i, (value, look) in enumerate(looks_of(vary).items()):
+        group = by_value(points, vary)[value]
+        loss = fit_law(law, group).predict(**inputs(x_G, y_G)).reshape(GRID, GRID)
+        colour, dashes = look["color"], look["linestyle"]
+        curves = axes.contour(x, y, loss, levels=levels, colors=colour, linestyles=dashes, linewidths=1.5)
+        named = curves if look is LOOKS[0] else named
+        # Rings of different radius: in (N, E) the runs of all values stand at the same places.
+        axes.plot(*coordinates(group), linestyle="none", marker="o", markersize=3.5 + 2.5 * i, fillstyle="none",
+                  color=colour, markeredgewidth=1.1)  # fmt: skip
+    if named is not None:
+        for text in axes.clabel(named, fmt="%.2g", fontsize=7.5, zorder=5):
+            text.set_bbox({"facecolor": "white", "edgecolor": "none", "pad": 0.6})
+    axes.set_title(f"one law for all {vary.symbol}: RMSLE {fit_law(law, points).rmsle * 1e4:.0f}e-4")
+
+
+def label_axes(left: Axes, right: Axes, points: Points) -> None:
+    sizes = dict(zip(points.x["active_params"], points.size, strict=True))
+    left.xaxis.set_major_locator(FixedLocator([*sizes, 1e8]))
+    left.xaxis.set_major_formatter(FixedFormatter([*map(str, sizes.values()), "100M"]))
+    left.set_xlabel("active parameters N")
+    left.set_ylabel("experts E")
+    right.xaxis.set_major_locator(FixedLocator([2e8, 5e8, 1e9, 2e9]))
+    right.xaxis.set_major_formatter(FixedFormatter(["0.2", "0.5", "1", "2"]))
+    right.set_xlabel("F (forward GFLOPs per token)")
+    right.set_ylabel("B = P/F (parameters per FLOP)")
+    for axes in (left, right):
+        axes.xaxis.set_minor_formatter(NullFormatter())
+        axes.yaxis.set_major_formatter(metric_formatter())
+        axes.yaxis.set_minor_formatter(NullFormatter())
+
+
+FIGURES = (
+    Figure(
+        name="level_curves",
+        title="Level curves for several K and R, in (N, E) and in (F, B)",
+        caption=(
+            "Curves of equal loss of S-BASE for K of 1, 2, 4 (top) and R of 1, ½, ¼ (bottom), in size and experts "
+            "(left) and in forward FLOPs per token and parameters per FLOP (right). Rings are the runs. Each colour is "
+            "a law of its own, fitted to six runs: 25M and 370M with 8, 64 and 256 experts. Six runs cannot determine "
+            "six parameters, so E_start and E_max (B_start and B_max on the right) are held at the fit to the S-BASE "
+            "main sweep and a, b, c, d are fitted. On the left the colours lie apart: more experts per token or more "
+            "routed layers reach a loss with a smaller model. On the right they nearly coincide; R = ¼ departs most, "
+            "at large B. The titles give the error of one law (held likewise) for all three at once. Departs from "
+            "print: the printed sweep had 15M, 370M and 870M models, the release has 25M and 370M, so nothing is known "
+            "between; six runs that contradict their labels in R are left out."
+        ),
+        draw=draw,
+        paper="Figure 5 (ben_topk_fits)",
+    ),
+)

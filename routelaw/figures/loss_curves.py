@@ -1,0 +1,152 @@
+"""Loss curves with one colour per model size: the panel that most of the paper's figures are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Picture
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, MaxNLocator, NullLocator
+
+from routelaw.figures import style
+from routelaw.fitting import Fit, Points
+from routelaw.laws.law import Array
+from routelaw.runs.table import RunTable
+
+PAPER_ROUTERS = ("s-base", "rl-r", "hash")
+CURVE_POINTS = 60
+
+Look = dict[str, Any]
+"""Keywords of a line: how it looks."""
+Colours = dict[str, tuple[float, float, float, float]]
+Abscissa = Callable[[Points], Array]
+
+
+def total_params(points: Points) -> Array:
+    return points.x["total_params"]
+
+
+def experts(points: Points) -> Array:
+    return points.x["experts"]
+
+
+def utilisation(points: Points) -> Array:
+    """B = P/F: total parameters for each forward FLOP spent on a token."""
+    return points.x["total_params"] / points.x["flops_per_token"]
+
+
+def routed_techniques(table: RunTable) -> list[str]:
+    """Routers of the table, the paper's three first and in its order."""
+    routed = [router for router in table.routers if router != "dense"]
+    return sorted(routed, key=lambda r: PAPER_ROUTERS.index(r) if r in PAPER_ROUTERS else len(PAPER_ROUTERS))
+
+
+def size_colours(*selections: Points) -> Colours:
+    """One colour per size, dark for the largest, the same in every panel of a figure."""
+    counts = {s: n for p in selections for s, n in zip(p.size, p.x["active_params"], strict=True)}
+    sizes = sorted(counts, key=counts.__getitem__)
+    return dict(zip(sizes, style.shades(len(sizes)), strict=True))
+
+
+def by_size(points: Points) -> Iterator[tuple[str, float, Points]]:
+    """Each size with its active parameters and its points, smallest first."""
+    for size in points.sizes:
+        group = points.where(points.size == size)
+        yield size, float(group.x["active_params"][0]), group
+
+
+def draw_points(
+    axes: Axes, points: Points, colours: Colours, x_of: Abscissa = experts, *, joined: bool = False
+) -> None:
+    """The measured losses. The router's mark for all, since a dense run stands here as its E = 1."""
+    mark = style.router_mark(points.router)
+    for size, _, group in by_size(points):
+        if joined:
+            axes.plot(x_of(group), group.loss, color=colours[size], linewidth=1.0, alpha=0.8)
+        axes.plot(x_of(group), group.loss, linestyle="none", marker=mark, color=colours[size], zorder=3)
+
+
+def expert_grid(points: Points) -> Array:
+    return np.geomspace(points.x["experts"].min(), points.x["experts"].max(), CURVE_POINTS)
+
+
+def draw_law(axes: Axes, fit: Fit, colours: Colours | None = None, **line) -> None:
+    """A law in (N, E) along E for every size of its points; in the sizes' colours unless `line` names one."""
+    grid = expert_grid(fit.points)
+    for size, active, _ in by_size(fit.points):
+        colour: Look = {"color": colours[size]} if colours else {}
+        axes.plot(grid, fit.predict(active_params=active, experts=grid), **colour, **line)
+
+
+def along_experts(group: Points) -> dict[str, Array]:
+    """Costs of the models between a group's runs (one size, K and R): P and F are affine in E, so lines join them."""
+    grid = expert_grid(group)
+    return {
+        "experts": grid,
+        "active_params": np.full(grid.size, group.x["active_params"][0]),
+        **{n: np.interp(grid, group.x["experts"], group.x[n]) for n in ("total_params", "flops_per_token")},
+    }
+
+
+def loss_axes(*panels: Axes) -> None:
+    """One logarithmic scale of loss for all panels: round values named, room for every line and point drawn."""
+    drawn = np.concatenate([np.asarray(line.get_ydata(), float) for axes in panels for line in axes.lines])
+    low, high = float(drawn.min()), float(drawn.max())
+    ticks = MaxNLocator(7, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)
+    room = (high / low) ** 0.05
+    for axes in panels:
+        style.log_loss_axis(axes, tuple(float(t) for t in ticks if t > 0))
+        axes.yaxis.set_minor_locator(NullLocator())
+        axes.set_ylim(low / room, high * room)
+
+
+def experts_axis(axes: Axes) -> None:
+    """Every power of two named, small enough to stand side by side in a narrow panel."""
+    style.experts_axis(axes)
+    axes.tick_params(axis="x", labelsize=7.5)
+
+
+def sizes_axis(axes: Axes, *selections: Points) -> None:
+    """Logarithmic N with the trained sizes named."""
+    sizes = {n: s for p in selections for n, s in zip(p.x["active_params"], p.size, strict=True)}
+    axes.set_xscale("log")
+    axes.xaxis.set_major_locator(FixedLocator(sorted(sizes)))
+    axes.xaxis.set_major_formatter(FixedFormatter([str(sizes[n]) for n in sorted(sizes)]))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.set_xlabel("active parameters N")
+
+
+def utilisation_axis(axes: Axes) -> None:
+    axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_formatter(metric_formatter())
+    axes.tick_params(axis="x", labelsize=7.5)
+    axes.set_xlabel("B = P/F (parameters per forward FLOP)")
+
+
+def metric_formatter() -> FuncFormatter:
+    """1000000 as 1M: counts of parameters and of FLOPs in the words people use."""
+    units = ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k"), (1.0, ""))
+
+    def text(value: float, _: int | None = None) -> str:
+        scale, unit = next((u for u in units if value >= u[0] * (1 - 1e-9)), (1.0, ""))
+        return f"{value / scale:g}{unit}"
+
+    return FuncFormatter(text)
+
+
+def params_axis(axes: Axes, label: str) -> None:
+    """Logarithmic parameter count on x."""
+    axes.set_xscale("log")
+    axes.xaxis.set_major_formatter(metric_formatter())
+    axes.tick_params(axis="x", labelsize=7.5)
+    axes.set_xlabel(label)
+
+
+def legend_below(picture: Picture, colours: Colours, lines: dict[str, Look], mark: str = "o") -> None:
+    """Sizes and kinds of line in one row under the panels, where nothing is drawn."""
+    handles = [Line2D([], [], color=c, marker=mark, linestyle="none", label=s) for s, c in colours.items()]
+    handles += [Line2D([], [], label=label, **look) for label, look in lines.items()]
+    picture.legend(handles=handles, loc="outside lower center", ncols=len(handles), columnspacing=1.2)

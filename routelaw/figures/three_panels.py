@@ -1,0 +1,64 @@
+"""Every model of one router against experts, total parameters, and parameters per FLOP."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from matplotlib.figure import Figure as Picture
+
+from routelaw.figures import style
+from routelaw.figures.figure import Figure
+from routelaw.figures.loss_curves import (
+    draw_points,
+    experts,
+    experts_axis,
+    legend_below,
+    loss_axes,
+    params_axis,
+    size_colours,
+    total_params,
+    utilisation,
+    utilisation_axis,
+)
+from routelaw.fitting import select_points
+from routelaw.runs.table import RunTable
+
+
+def draw(table: RunTable, router: str) -> Picture:
+    points = select_points(table, router)
+    colours = size_colours(points)
+    picture, axes = style.panels(3, width=3.3, height=3.4, sharey=True)
+    for panel, x_of in zip(axes, (experts, total_params, utilisation), strict=True):
+        draw_points(panel, points, colours, x_of, joined=True)
+    loss_axes(*axes)
+    experts_axis(axes[0])
+    params_axis(axes[1], "total parameters P")
+    utilisation_axis(axes[2])
+    axes[0].set_title(style.router_label(router))
+    for panel in axes:
+        panel.label_outer()
+    legend_below(picture, colours, {}, mark=style.router_mark(router))
+    return picture
+
+
+def caption(name: str) -> str:
+    return (
+        f"Validation loss of all {name} models of the main sweep against the number of experts, the total "
+        "number of parameters, and the parameters held per FLOP spent on a token; lines join the runs of one size. Raw "
+        "losses, no fit: the bend at both ends of a curve is the saturation that the law models. At equal P the larger "
+        "base model has the lower loss throughout, at a higher cost per token. Dense runs stand at E = 1, P = N and "
+        "the B of their own F (below ½, since F counts attention and logits besides 2N); 130M seeds averaged; K = 1, R "
+        "= 0.5. Departs from print in the unit of B, per FLOP instead of per TeraFLOP, as the (F, B) law uses it."
+    )
+
+
+FIGURES = tuple(
+    Figure(
+        name=f"three_panels_{router.replace('-', '_')}",
+        title=f"{style.router_label(router)}: loss against experts, parameters and utilisation",
+        caption=caption(style.router_label(router)),
+        draw=partial(draw, router=router),
+        paper=f"Appendix figure (experts_and_params{number})",
+    )
+    for number, router in enumerate(("s-base", "rl-r", "hash"), start=1)
+)

@@ -1,0 +1,144 @@
+"""A fit with what one should know before believing it: errors on unseen points, intervals, and doubts in words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from routelaw.errors import InputError
+from routelaw.fitting.fit import Fit
+from routelaw.fitting.intervals import DEFAULT_DRAWS, DEFAULT_LEVEL, Draws, Interval, Method, bootstrap
+from routelaw.fitting.profile import profile_intervals
+from routelaw.fitting.quantities import Quantity, derived_quantities, parameter_quantities
+from routelaw.fitting.validation import Validation, validate
+
+DEFAULT_METHOD: Method = "size-bootstrap"
+FAR_BEYOND = 10.0
+"""A size this many times the largest one fitted is called far beyond the data."""
+
+
+@dataclass(frozen=True, eq=False)
+class Judgement:
+    fit: Fit
+    validation: Validation
+    derived: dict[str, float]
+    at: dict[str, float]
+    """Where the derived quantities are evaluated: active_params and experts."""
+    intervals: dict[str, Interval]
+    method: Method | None
+    """How the intervals were made; None when the data were too few for any."""
+    level: float
+    warnings: tuple[str, ...]
+    draws: Draws | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """What `routelaw fit --json` prints."""
+        v = self.validation
+        return {
+            "law": self.fit.law.name,
+            "router": self.fit.points.router,
+            "target": self.fit.points.target,
+            "points": len(self.fit.points),
+            "sizes": self.fit.points.sizes,
+            "status": self.fit.status,
+            "error": self.fit.error,
+            "params": self.fit.params,
+            "intervals": {name: [i.low, i.high] for name, i in self.intervals.items()},
+            "interval_method": self.method,
+            "level": self.level,
+            "rmsle": {
+                "in_sample": v.in_sample,
+                "leave_one_out": v.leave_one_out,
+                "leave_size_out": v.leave_size_out,
+                "largest_size_out": v.largest_size_out,
+            },
+            "derived": self.derived,
+            "at": self.at,
+            "left_out": list(self.fit.points.left_out),
+            "warnings": list(self.warnings),
+        }
+
+
+def judge(
+    fit: Fit,
+    *,
+    method: Method = DEFAULT_METHOD,
+    level: float = DEFAULT_LEVEL,
+    draws: int = DEFAULT_DRAWS,
+    seed: int = 0,
+    active_params: float | None = None,
+    experts: float | None = None,
+) -> Judgement:
+    at = reference_point(fit, active_params, experts)
+    validation = validate(fit)
+    derived = derived_quantities(fit.law, at["active_params"], at["experts"])
+    quantities = [*parameter_quantities(fit.law), *derived]
+    warnings = [*fit.warnings, *validation.warnings]
+    try:
+        intervals, resampled = _intervals(fit, quantities, method, level, draws, seed)
+    except InputError as error:
+        intervals, resampled = {}, None
+        warnings.append(f"no intervals: {error}")
+    values = {q.name: q.value(float(q.of(fit.params_BP)[0])) for q in derived}
+    warnings += _doubts(fit, quantities, intervals, values, level)
+    used = method if intervals else None
+    return Judgement(fit, validation, values, at, intervals, used, level, tuple(warnings), resampled)
+
+
+def reference_point(fit: Fit, active_params: float | None, experts: float | None) -> dict[str, float]:
+    """Where to evaluate what follows from a law: as asked, else the middle size and a usual expert count, both seen."""
+    for what, value in (("size", active_params), ("number of experts", experts)):
+        if value is not None and not (np.isfinite(value) and value >= 1):
+            raise InputError(f"the {what} to report on must be a finite number of at least 1, not {value:g}.")
+    sizes = np.unique(fit.points.x["active_params"])
+    seen = np.unique(fit.points.x["experts"])
+    middle = float(sizes[np.argmin(np.abs(np.log(sizes) - np.log(sizes).mean()))])
+    usual = float(seen[np.argmin(np.abs(np.log(seen) - np.log(64.0)))])
+    return {"active_params": active_params or middle, "experts": experts or usual}
+
+
+def _intervals(
+    fit: Fit, quantities: list[Quantity], method: Method, level: float, draws: int, seed: int
+) -> tuple[dict[str, Interval], Draws | None]:
+    if method == "profile":
+        made = profile_intervals(fit, quantities, level)
+        return {q.name: i for q, i in zip(quantities, made, strict=True)}, None
+    resampled = bootstrap(fit, method, draws, seed)
+    return {q.name: resampled.interval(q, level) for q in quantities}, resampled
+
+
+def _doubts(
+    fit: Fit, quantities: list[Quantity], intervals: dict[str, Interval], derived: dict[str, float], level: float
+) -> list[str]:
+    """What the data do not determine, in words."""
+    doubts = []
+    parameters = set(fit.law.names)
+    for quantity in quantities:
+        interval = intervals.get(quantity.name)
+        if interval is None or (quantity.name not in parameters and quantity.name != "n_cut"):
+            continue
+        if np.isinf(derived.get(quantity.name, 0.0)):
+            continue
+        if interval.open_low or interval.open_high:
+            ends = [f"above {interval.low:.3g}"] * (not interval.open_low) + [f"below {interval.high:.3g}"] * (
+                not interval.open_high
+            )
+            known = f"only known to lie {ends[0]}" if ends else "not limited on either side"
+            doubts.append(f"{quantity.name} is not determined by these points: at {level:.0%} it is {known}.")
+        elif quantity.log and interval.high > 100 * interval.low:
+            doubts.append(
+                f"{quantity.name} is determined only to a factor of {interval.high / interval.low:.2g} "
+                f"({interval.low:.3g} to {interval.high:.3g} at {level:.0%})."
+            )
+    largest = float(fit.points.x["active_params"].max())
+    cut = derived.get("n_cut")
+    if cut is not None and np.isfinite(cut) and cut > FAR_BEYOND * largest:
+        doubts.append(
+            f"n_cut = {cut:.3g} lies {cut / largest:.0f} times beyond the largest size fitted ({largest:.3g}): "
+            f"it depends on the form of the law as much as on the data."
+        )
+    if cut is not None and np.isinf(cut):
+        doubts.append(f"under law {fit.law.name} routing never stops helping: there is no n_cut.")
+    return doubts

@@ -1,0 +1,56 @@
+"""Published coefficients as named predictors, so that questions can be asked with no data at all.
+
+Clark et al. 2022 print three or four digits, within whose rounding N_cut = 10^(−b/c) moves by orders of magnitude: to
+ask about it, fit the released table instead.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from routelaw.errors import InputError
+from routelaw.laws import get_law
+from routelaw.plans.predictor import Predictor
+from routelaw.specs.nearest import nearest_hint
+
+
+@dataclass(frozen=True)
+class Published:
+    router: str
+    law: str
+    params: dict[str, float]
+    source: str
+    size_range: tuple[float, float] = (16_527_360, 1_308_819_456)
+    experts_range: tuple[float, float] = (1, 512)
+
+
+_FINAL = "Clark et al. 2022, table of solutions to the joint law"
+
+PUBLISHED: dict[str, Published] = {
+    "clark2022/s-base": Published(
+        "s-base", "saturated",
+        {"a": -0.082, "b": -0.108, "c": 0.009, "d": 1.104, "e_start": 1.847, "e_max": 314.478}, _FINAL,
+    ),
+    "clark2022/rl-r": Published(
+        "rl-r", "saturated",
+        {"a": -0.083, "b": -0.126, "c": 0.012, "d": 1.111, "e_start": 1.880, "e_max": 469.982}, _FINAL,
+    ),
+    "clark2022/hash": Published(
+        "hash", "saturated",
+        {"a": -0.087, "b": -0.136, "c": 0.012, "d": 1.157, "e_start": 4.175, "e_max": 477.741}, _FINAL,
+    ),
+    "clark2022/dense": Published(
+        "dense", "dense", {"a": -0.078, "d": 1.063},
+        "Clark et al. 2022, table of transfer coefficients, dense on the validation set", experts_range=(1, 1),
+    ),
+}  # fmt: skip
+
+
+def published(name: str) -> Predictor:
+    if name not in PUBLISHED:
+        raise InputError(f"no published fit {name!r}{nearest_hint(name, PUBLISHED)}; there are {', '.join(PUBLISHED)}.")
+    entry = PUBLISHED[name]
+    law = get_law(entry.law)
+    return Predictor(
+        name, entry.router, law, law.row(entry.params), entry.source, entry.size_range, entry.experts_range
+    )

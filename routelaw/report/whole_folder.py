@@ -1,0 +1,56 @@
+"""A folder of results appears whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from routelaw.errors import InputError
+
+
+@contextmanager
+def whole_folder(out: Path, *, force: bool = False) -> Iterator[Path]:
+    """A fresh folder beside `out`, moved into its place when the block ends well and removed when it does not.
+
+    With `force` an existing folder keeps what else it holds, and files of the same name are replaced one by one.
+    """
+    out = out.absolute()
+    if out.exists() and not out.is_dir():
+        raise InputError(f"{out}: this is a file; name a folder.")
+    if out.exists() and not force:
+        raise InputError(f"{out}: the folder exists; choose another one or pass --force to replace what is in it.")
+    missing = [folder for folder in out.parents if not folder.exists()]
+    part = out.with_name(f".{out.name}.{os.getpid()}.part")
+    moved = False
+    try:
+        try:
+            part.mkdir(parents=True)
+        except OSError as error:
+            raise InputError(f"{out}: cannot be written ({error.strerror}).") from None
+        yield part
+        try:
+            _move(part, out)
+            moved = True
+        except OSError as error:
+            raise InputError(f"{out}: cannot be written ({error.strerror}).") from None
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+        if not moved:
+            for folder in missing:
+                with suppress(OSError):
+                    folder.rmdir()
+
+
+def _move(part: Path, out: Path) -> None:
+    if not out.exists():
+        part.rename(out)
+        return
+    for path in sorted(part.rglob("*")):
+        target = out / path.relative_to(part)
+        if path.is_dir():
+            target.mkdir(exist_ok=True)
+        else:
+            path.replace(target)

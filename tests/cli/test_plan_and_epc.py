@@ -1,0 +1,127 @@
+"""`routelaw epc` and `routelaw plan`, with no data, with a stranger's table, and with a router nobody has heard of."""
+
+import json
+
+import numpy as np
+import pytest
+
+from routelaw.cli.options import quantity
+from routelaw.cli.output import finite, number
+from routelaw.errors import InputError
+
+SATURATED = {"a": -0.082, "b": -0.108, "c": 0.009, "d": 1.104, "e_start": 1.847, "e_max": 314.478}
+"""S-BASE, as the paper prints it (table of solutions to the joint law)."""
+N_370M = 368_123_904
+
+
+def papers_loss(active_params: float, experts: float) -> float:
+    """The joint law written out: 1/Ê = 1/(E − 1 + 1/(1/E_start − 1/E_max)) + 1/E_max."""
+    p = SATURATED
+    shifted = experts - 1 + 1 / (1 / p["e_start"] - 1 / p["e_max"])
+    u, v = np.log10(active_params), np.log10(1 / (1 / shifted + 1 / p["e_max"]))
+    return 10 ** (p["a"] * u + p["b"] * v + p["c"] * u * v + p["d"])
+
+
+@pytest.fixture
+def answer(command):
+    def call(*args: object) -> dict:
+        code, out, err = command(*args, "--json")
+        assert (code, err) == (0, "")
+        return json.loads(out, parse_constant=lambda word: pytest.fail(f"{word} is not JSON"))
+
+    return call
+
+
+def test_effective_parameters_without_data(answer) -> None:
+    got = answer("epc", "--router", "s-base", "--effective", "1B", "--loss", 2.2)
+    assert (got["active_params"], got["experts"]) == (N_370M, 64)
+    (row,) = got["fits"]
+    assert row["fit"] == "clark2022/s-base"
+    assert row["loss"] == pytest.approx(papers_loss(N_370M, 64), rel=1e-9)
+    assert papers_loss(row["effective_params"], 1) == pytest.approx(row["loss"], rel=1e-9)
+    assert papers_loss(N_370M, row["experts_for_effective"]) == pytest.approx(papers_loss(1e9, 1), rel=1e-9)
+    for experts, size in row["level_curve"].items():
+        assert papers_loss(size, float(experts)) == pytest.approx(2.2, rel=1e-9)
+    assert row["n_cut"] == pytest.approx(10 ** (0.108 / 0.009))
+    assert set(row["intervals"].values()) == {None}
+    assert row["extrapolation"] == ""
+
+
+def test_a_smaller_dense_model_needs_one_expert(answer) -> None:
+    assert {row["experts_for_effective"] for row in answer("epc", "--effective", "10M")["fits"]} == {1.0}
+
+
+def test_beyond_what_was_fitted(answer) -> None:
+    rows = answer("epc", "--params", "13B", "--experts", 1024, "--fit", "clark2022/hash")["fits"]
+    assert rows[0]["extrapolation"] == "size is 9.9× the largest fitted and E is beyond the 512 fitted"
+
+
+def test_epc_of_a_strangers_table(answer, losses, table) -> None:
+    losses.assign(loss_c4=losses["loss_validation"] * 1.1).to_csv(table, index=False)
+    got = answer(
+        "epc", table, "--law", "bilinear", "--params", "60M", "--experts", 32, "--draws", 50, "--target", "all"
+    )
+    assert [(r["router"], r["target"]) for r in got["fits"]] == [
+        ("s-base", "loss_validation"), ("hash", "loss_validation"), ("s-base", "loss_c4"), ("hash", "loss_c4"),
+    ]  # fmt: skip
+    for row in got["fits"]:
+        low, high = row["intervals"]["effective_params"]
+        assert 60e6 < low <= row["effective_params"] <= high
+
+
+def test_plan_without_data(answer) -> None:
+    got = answer("plan", "--total-params", "10B", "--memory", "20GB", "--top", 3)
+    assert len(got["best"]) == 3
+    first = got["best"][0]
+    assert first["counts"]["total_params"] <= 10e9
+    assert first["memory_bytes"] <= 20e9
+    assert [c["loss"] for c in got["best"]] == sorted(c["loss"] for c in got["best"])
+    assert [f["name"] for f in got["fits"]] == ["clark2022/s-base", "clark2022/rl-r", "clark2022/hash"]
+
+
+def test_plan_on_a_strangers_table(answer, command, table) -> None:
+    words = ("plan", table, "--law", "bilinear", "--total-params", "2B", "--draws", 50)
+    best = answer(*words)["best"][0]
+    low, high = best["interval"]
+    assert low < best["loss"] < high
+    code, out, err = command(*words)
+    assert (code, err) == (0, "")
+    assert "K and R are those of the models fitted" in out
+
+
+def test_plan_for_a_router_nobody_has_heard_of(answer, command, losses, table) -> None:
+    """Its own K and R are what is planned, and it is counted like a router of one linear layer, which is said."""
+    renamed = losses.assign(router=losses["router"].replace("s-base", "my-router"), k=2, routing_frequency=1.0)
+    renamed[renamed["router"] != "hash"].to_csv(table, index=False)
+    words = ("plan", table, "--law", "bilinear", "--total-params", "2B", "--draws", 50)
+    best = answer(*words)["best"]
+    routed = [c for c in best if c["experts"] > 1]
+    assert {(c["router"], c["k"], c["routing_frequency"]) for c in routed} == {("my-router", 2, 1.0)}
+    assert "counted like that of switch" in command(*words)[1]
+
+
+def test_plan_among_k_and_r(answer, released_path) -> None:
+    """The law in compute and parameters tells K and R apart, so they are chosen too."""
+    got = answer("plan", released_path, "--law", "compute", "--router", "s-base", "--flops-per-token", "1.2e9",
+                 "--draws", 50, "--top", 40)  # fmt: skip
+    assert len({(c["k"], c["routing_frequency"]) for c in got["best"]}) > 2
+    assert all(c["counts"]["flops_per_token"] <= 1.2e9 for c in got["best"])
+
+
+def test_numbers_as_people_type_them() -> None:
+    typed = {"1.5e9": 1.5e9, "1.5B": 1.5e9, "80GB": 80e9, "80GiB": 80 * 2**30, "2TFLOP": 2e12, " 10 m ": 1e7, "7": 7}
+    assert {text: quantity(text, "--x") for text in typed} == typed
+    for text in ("", "0", "-1", "B", "1.2.3", "1e999", "nan", "inf", "1 000", "3 apples", "5ib"):
+        with pytest.raises(InputError, match="--x must be a positive number"):
+            quantity(text, "--x")
+
+
+def test_numbers_as_people_read_them() -> None:
+    shown = {368_123_904: "368M", 1.3e9: "1.3B", 5e14: "500T", 2.5e15: "2.5e+15", 0.01013: "0.01013",
+             float("inf"): "∞", float("nan"): "–"}  # fmt: skip
+    assert {value: number(value) for value in shown} == shown
+
+
+def test_json_has_no_infinity() -> None:
+    held = {"a": (np.float64(1.5), float("inf")), 2: [np.int64(3), float("nan"), None, "x"]}
+    assert finite(held) == {"a": [1.5, None], "2": [3, None, None, "x"]}

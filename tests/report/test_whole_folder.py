@@ -1,0 +1,49 @@
+"""A folder of results appears whole or not at all."""
+
+import pytest
+
+from routelaw.errors import InputError
+from routelaw.report.whole_folder import whole_folder
+
+
+def test_appears_when_done(tmp_path):
+    out = tmp_path / "a" / "b"
+    with whole_folder(out) as folder:
+        (folder / "x").write_text("1")
+        assert not out.exists()
+    assert (out / "x").read_text() == "1"
+    assert [p.name for p in out.parent.iterdir()] == ["b"]
+
+
+def test_failure_leaves_nothing(tmp_path):
+    def fail() -> None:
+        with whole_folder(tmp_path / "a" / "b") as folder:
+            (folder / "x").write_text("1")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_existing_needs_force_and_keeps_what_else_is_there(tmp_path):
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "mine").write_text("mine")
+    (tmp_path / "sub" / "x").write_text("old")
+    with pytest.raises(InputError, match="--force"), whole_folder(tmp_path):
+        pass
+    with whole_folder(tmp_path, force=True) as folder:
+        (folder / "sub").mkdir()
+        (folder / "sub" / "x").write_text("new")
+    assert (tmp_path / "sub" / "x").read_text() == "new"
+    assert (tmp_path / "sub" / "mine").read_text() == "mine"
+
+
+def test_a_file_in_the_way(tmp_path):
+    file = tmp_path / "file"
+    file.write_text("keep")
+    for out in (file, file / "below"):
+        with pytest.raises(InputError), whole_folder(out, force=True):
+            pass
+    assert file.read_text() == "keep"
+    assert list(tmp_path.iterdir()) == [file]
