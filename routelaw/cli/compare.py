@@ -29,10 +29,7 @@ def compare(
     as_json: options.AsJson = False,
 ) -> None:
     """Rank laws by their error on sizes they have not seen, and routers by predicted loss; say what is only noise."""
-    from rich.console import Console
-    from rich.progress import Progress
-
-    from routelaw.cli.output import print_json
+    from routelaw.cli.output import print_json, progress
     from routelaw.errors import InputError
     from routelaw.fitting.compare import comparable_laws, rank_laws
     from routelaw.fitting.points import knows_routing, select_points
@@ -53,8 +50,7 @@ def compare(
         raise InputError(f"{table.source}: there are only dense runs; comparing needs a router.")
     ranked: dict[str, list[Ranked]] = {}
     skipped: dict[str, list[Skipped]] = {}
-    console = Console(stderr=True)
-    with Progress(console=console, transient=True, disable=as_json or not console.is_terminal) as bar:
+    with progress(quiet=as_json) as bar:
         task = bar.add_task("fitting", total=len(routers))
         for name in routers:
             points = select_points(table, name, mixed=False, target=target)

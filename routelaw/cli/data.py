@@ -19,9 +19,9 @@ def fetch(
     """Download the released losses (337 kB, CC-BY 4.0) and check their hash; a broken download is continued."""
     import json
 
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+    from rich.progress import BarColumn, DownloadColumn, TextColumn, TransferSpeedColumn
 
+    from routelaw.cli.output import progress
     from routelaw.errors import InputError
     from routelaw.runs.fetch import FILE_NAME, RELEASED_SHA256, RELEASED_URL, fetch_released
 
@@ -29,7 +29,7 @@ def fetch(
         raise InputError("Give either --to (a directory) or --out (a file), not both.")
     expected = sha256.strip().lower() if sha256 else RELEASED_SHA256
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True, disable=as_json) as bar:
+    with progress(*columns, quiet=as_json) as bar:
         task = bar.add_task("released losses", total=None)
         path = fetch_released(
             to / FILE_NAME if to else out,

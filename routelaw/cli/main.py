@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from contextlib import suppress
 
 import typer
 
@@ -33,10 +35,12 @@ def main() -> None:
     except InputError as error:
         sys.stderr.write(f"error: {error}\n")
         sys.exit(2)
-    except BrokenPipeError:
-        # The reader (head, less) went away: not an error, but stdout must not be flushed again at exit.
-        sys.stderr.close()
-        sys.exit(0)
+    except OSError as error:
+        # A full disk behind stdout, say. (A reader such as head that goes away is Rich's and Typer's to handle.)
+        sys.stderr.write(f"error: {error.filename or 'the output'}: {error.strerror or error}.\n")
+        with suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nothing more to flush at exit
+        sys.exit(2)
 
 
 if __name__ == "__main__":

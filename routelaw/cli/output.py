@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 if TYPE_CHECKING:
+    from rich.progress import Progress
     from rich.table import Table
 
 PIPE_WIDTH = 160
@@ -56,6 +57,15 @@ def show(*renderables: Any) -> None:
             console.print(item, markup=False)
         else:
             console.print(item)
+
+
+def progress(*columns: Any, quiet: bool = False) -> Progress:
+    """A bar on stderr that leaves nothing behind; silent where nobody watches (a pipe, `--json`)."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    return Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal)
 
 
 def number(value: float, digits: int = 4) -> str:

@@ -17,15 +17,14 @@ def reproduce(
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as one JSON object.")] = False,
 ) -> None:
     """Recompute the paper's tables and redraw its figures from the released losses: printed, ours, verdict."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 
-    from routelaw.cli.output import print_json
+    from routelaw.cli.output import print_json, progress
     from routelaw.report.reproduce import reproduce as steps
 
     columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
     summary: dict = {}
-    with Progress(*columns, console=Console(stderr=True), transient=True, disable=as_json) as bar:
+    with progress(*columns, quiet=as_json) as bar:
         task = bar.add_task("reading the released losses", total=None)
         for step in steps(data, out, force=force):
             bar.update(task, completed=step.done, total=step.total, description=step.what)

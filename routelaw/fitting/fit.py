@@ -20,8 +20,6 @@ Error = Literal["squared", "huber"]
 HUBER_DELTA = 1e-3
 """Residuals of log10 L beyond this count linearly; the paper's fits leave residuals of about 3e-3."""
 RANK_TOLERANCE = 1e-8
-EXACT = 1e-9
-"""Residuals of log10 L below this are rounding, of which a search for relative gains never sees the end."""
 RESAMPLE_SEARCHES = 2
 """Starts of its own that each resample follows, beside the optimum of the whole data."""
 
@@ -66,7 +64,7 @@ def fit_law(law: str | Law, points: Points, *, error: Error = "squared") -> Fit:
     params_P = law.from_search(search_P[None])[0]
     residual_N = law.log_loss(params_P[None], points.x)[0] - points.log_loss
     rmsle = float(np.sqrt(np.average(residual_N**2, weights=points.weight)))
-    status, warnings = _standing(law, points, search_P, bool(converged_R[0]) or rmsle < EXACT)
+    status, warnings = _standing(law, points, search_P, bool(converged_R[0]))
     params = {name: float(v) for name, v in zip(law.names, params_P, strict=True)}
     return Fit(law, points, params, rmsle, status, error, warnings, search_P)
 

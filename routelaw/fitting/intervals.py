@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from routelaw.errors import InputError
 from routelaw.fitting.fit import RESAMPLE_SEARCHES, Fit, is_determined, solve
@@ -63,7 +63,7 @@ def small_sample_stretch(clusters: int, level: float) -> float:
     degrees of freedom belongs.
     """
     tail = (1 + level) / 2
-    return float(np.sqrt(clusters / (clusters - 1)) * stats.t.ppf(tail, clusters - 1) / stats.norm.ppf(tail))
+    return float(np.sqrt(clusters / (clusters - 1)) * special.stdtrit(clusters - 1, tail) / special.ndtri(tail))
 
 
 def closed_interval(quantity: Quantity, low: float, high: float) -> Interval:

@@ -26,6 +26,9 @@ MAX_STEPS = 300
 RELATIVE_GAIN = 1e-11
 """A search ends when a nearly undamped step promises to take less than this share off the error."""
 
+EXACT = 1e-26
+"""An error below this share of Σ w·(log L)² is rounding: the law passes through every point."""
+
 
 class Pull(Protocol):
     """One extra residual per problem: how a profile holds a quantity near a value. `index_B` names the problems."""
@@ -60,6 +63,7 @@ class _Search:
     def __init__(self, law: Law, x: Inputs, log_loss_N: Array, weights_BN: Array, pull: Pull | None) -> None:
         self.law, self.x, self.y_N, self.w_BN, self.pull = law, x, log_loss_N, weights_BN, pull
         self.low_P, self.high_P = law.search_bounds()
+        self.exact_B = EXACT * (weights_BN * log_loss_N**2).sum(1)
         self.linear = law.linear_count if isinstance(law, PowerSum) and law.is_log_linear and pull is None else 0
         self.damped_P = np.arange(len(law.parameters)) >= self.linear
 
@@ -79,6 +83,7 @@ class _Search:
             better_L = trial_cost_L <= cost_B[live]
             z_BP[live[better_L]] = trial_LP[better_L]
             done_L = (promised_L <= RELATIVE_GAIN * cost_B[live]) & (damping_B[live] <= 1e-2)
+            done_L |= cost_B[live] <= self.exact_B[live]
             done_L |= damping_B[live] > 1e12  # not even the smallest step gains: rounding is all that is left
             cost_B[live[better_L]] = trial_cost_L[better_L]
             damping_B[live] = np.where(better_L, np.maximum(damping_B[live] * 0.1, 1e-12), damping_B[live] * 10.0)

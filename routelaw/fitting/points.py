@@ -93,6 +93,8 @@ def select_points(
     frame = _keep(frame, _last_status(frame) == FINISHED, "not finished", left_out)
     _check_named(variant, frame["variant"][frame["router"] == router], "variant", router, table.source)
     frame = _keep(frame, frame["variant"] == variant, f"of another variant than {variant!r}", left_out)
+    measured = frame[target].notna().groupby(frame["run_id"]).transform("any")
+    frame = _keep(frame, measured, f"without a value of {target}", left_out)
     frame = frame[frame[target].notna()]
     if up_to_step is not None:
         frame = frame[frame["step"] <= up_to_step]

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from routelaw.fitting.fit import Fit, scaled_jacobian
 from routelaw.fitting.intervals import DEFAULT_LEVEL, Interval, closed_interval
@@ -46,7 +46,7 @@ class _Ends:
         self.fit, self.quantities = fit, quantities
         self.best = float((weight_N * fit.residual_N**2).sum())
         self.noise = float(np.sqrt(self.best / free))
-        self.threshold = float(np.sqrt(stats.f.ppf(level, 1, free)))
+        self.threshold = float(np.sqrt(special.fdtri(1, free, level)))
         self.of_B = [q for q in quantities for _ in range(2)]
         self.side_B = np.tile([-1.0, 1.0], len(quantities))
         estimate_Q = np.array([float(q.of(fit.params_BP)[0]) for q in quantities])

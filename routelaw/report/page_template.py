@@ -15,6 +15,7 @@ h3 { font-size: 1.08rem; margin: 38px 0 6px; }
 h3 .aside { color: var(--soft); font-weight: 400; font-size: .85rem; margin-left: 8px; }
 p, ul { max-width: 46em; margin: 8px 0; }
 li { margin: 5px 0; }
+nav li { margin: 0; }
 .lead { font-size: 1.08rem; color: var(--soft); max-width: 44em; }
 .soft { color: var(--soft); font-size: .88rem; line-height: 1.5; }
 .key { border-left: 3px solid var(--link); padding: 2px 0 2px 14px; }
@@ -107,7 +108,7 @@ TEMPLATE = """<!DOCTYPE html>
 <figure id="{{ block.name }}">
 <div class="frame" tabindex="0"><img src="{{ block.image }}" alt="{{ block.title }}" loading="lazy"></div>
 <figcaption><span class="name">{{ block.title }}.</span> {{ block.caption }}
-<span class="soft">{% if block.source %}In the paper: {{ block.source }}.{% endif %}
+<span class="soft">{% if block.source %}In the paper: {{ block.source }}. {% endif %}
 {% for label, address in block.links %}
 <a href="{{ address }}">{{ label }}</a>{% if not loop.last %} · {% endif %}
 {% endfor %}

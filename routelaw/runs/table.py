@@ -182,7 +182,8 @@ def _check_losses(table: pd.DataFrame, losses: list[str], source: str, notes: li
         reject_first(wrong, table, loss, source, "must be a positive, finite number (mean nats per token)")
         has_value = cells.notna().groupby(table["run_id"]).transform("any")
         without = (finished & ~has_value).to_numpy()
-        if without.any():
+        # Other losses may be measured on some runs only; a fit to one of them says which runs it leaves out.
+        if loss == losses[0] and without.any():
             raise InputError(
                 f"{where(table, loss, int(np.argmax(without)), source)} is NaN or empty, and the run has no value for "
                 f"this loss at any step; fill it in, drop the run, or give it the status diverged or failed."

@@ -220,3 +220,11 @@ def test_as_a_program(tmp_path, reader) -> None:
     done = subprocess.run(call, capture_output=True, text=True, cwd=tmp_path, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (2, "", "error: empty.csv: the file is empty.\n")
     assert [p.name for p in tmp_path.iterdir()] == ["empty.csv"]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full, a disk without room")
+def test_a_full_disk_behind_the_output() -> None:
+    call = [sys.executable, "-m", "routelaw", "plan", "--total-params", "1B"]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(call, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (2, "error: the output: No space left on device.\n")

@@ -1,4 +1,4 @@
-"""Fits: the optimum against SciPy's from many starts, robust and weighted errors, and an honest word where data fail."""
+"""Fits: the optimum against SciPy's from many starts, robust and weighted errors, and what is said where data fail."""
 
 from collections.abc import Callable
 from dataclasses import replace

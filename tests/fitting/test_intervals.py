@@ -99,8 +99,8 @@ def test_the_error_at_the_ends_of_a_profile_is_at_the_threshold(saturated):
 
 
 def test_profile_ends_are_open_where_the_data_set_no_limit():
-    """Up to 8 experts of a law that saturates at thousands: no ceiling can be excluded."""
-    fit = fit_law("saturated", simulated(experts=4, e_max=5e3))
+    """Up to 16 experts of a law that saturates at thousands: no ceiling can be excluded."""
+    fit = fit_law("saturated", simulated(experts=5, e_max=5e3))
     intervals = dict(zip(fit.law.names, profile_intervals(fit, parameter_quantities(fit.law)), strict=True))
     assert intervals["e_max"].open_high
     assert intervals["e_max"].high == pytest.approx(1e6), "an open end stands at the limit of the parameter"
@@ -138,7 +138,7 @@ def test_equal_resamples_are_fitted_once_and_counted_as_often_as_drawn(bilinear)
     names, cluster_N = np.unique(bilinear.points.size.astype(str), return_inverse=True)
     counts_RC = resample_counts(bilinear, cluster_N, len(names), 400, rng)
     distinct = len(np.unique(counts_RC, axis=0))
-    assert len(np.unique(draws.params_RP.round(12), axis=0)) == distinct < 400
+    assert len(np.unique(draws.params_RP, axis=0)) <= distinct < 400
 
 
 def test_each_draw_is_the_fit_to_its_resample(bilinear):

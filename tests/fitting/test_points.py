@@ -144,7 +144,7 @@ def test_weights() -> None:
     assert (points.weight.tolist(), points.left_out) == ([2.0, 1.0], ("1 run of weight 0",))
     with pytest.raises(InputError, match="no run of s-base is left to fit"):
         select_points(table({"w": 0.0}), "s-base", weight_column="w")
-    with pytest.raises(InputError, match="column 'w' holds -1.0 for run run-0"):
+    with pytest.raises(InputError, match=r"column 'w' holds -1\.0 for run run-0"):
         select_points(table({"w": -1.0}), "s-base", weight_column="w")
     with pytest.raises(InputError, match="did you mean 'w'"):
         select_points(table({"w": 1.0}), "s-base", weight_column="ww")

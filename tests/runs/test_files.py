@@ -163,14 +163,17 @@ def test_unwritable(table: RunTable, tmp_path: Path, name: str, sentence: str) -
     assert [path.name for path in tmp_path.iterdir()] == ["good.csv"]
 
 
-def test_a_failed_write_leaves_the_old_file(table: RunTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("failing", ["os.fsync", "pathlib.Path.replace"])
+def test_a_failed_write_leaves_the_old_file(
+    table: RunTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
     path = tmp_path / "out.csv"
     path.write_text("precious")
 
     def full_disk(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("os.fsync", full_disk)
+    monkeypatch.setattr(failing, full_disk)
     with pytest.raises(InputError, match="No space left"):
         write_runs(table, path, force=True)
     assert path.read_text() == "precious"

@@ -16,6 +16,8 @@ import pandas as pd
 
 from routelaw.fitting import fit_law, select_points
 from routelaw.fitting.intervals import Draws, bootstrap
+from routelaw.fitting.profile import profile_intervals
+from routelaw.fitting.quantities import parameter_quantities
 from routelaw.laws.law import Array
 from routelaw.report.clark2022 import printed
 from routelaw.report.clark2022.claims_on_laws import claims_on_laws
@@ -118,7 +120,8 @@ def _claims_on_coefficients(table: RunTable) -> list[Cell]:
         _decided("Routing helps less as models grow: c > 0 for all three", compare(
             lambda p: np.logical_and.reduce([_of(p[r], "c") > 0 for r in printed.ROUTERS]))),
         _decided("The interaction c is lowest for S-BASE", compare(_lowest("c", "s-base"))),
-        _decided("HASH and RL-R have a larger E_max than S-BASE", compare(_lowest("e_max", "s-base"))),
+        _decided("HASH and RL-R have a larger E_max than S-BASE", compare(_lowest("e_max", "s-base")),
+            _overlap(resampled)),
         _decided("HASH has the largest E_start", compare(lambda p: np.logical_and(
             _of(p["hash"], "e_start") > _of(p["s-base"], "e_start"),
             _of(p["hash"], "e_start") > _of(p["rl-r"], "e_start")))),
@@ -149,9 +152,18 @@ def _decided(statement: str, shares: tuple[float, float], remark: str = "") -> C
     by_size, by_run = shares
     verdict = HOLDS if min(shares) >= SURE else NOT_SUPPORTED
     note = (
-        f"True in {by_size:.0%} of refits to resampled sizes and in {by_run:.0%} of refits to resampled runs. {remark}"
+        f"True in {by_size:.1%} of refits to resampled sizes and in {by_run:.1%} of refits to resampled runs. {remark}"
     )
     return Cell(statement, "statement", min(shares), verdict, note=note.strip())
+
+
+def _overlap(resampled: dict[str, tuple[Draws, Draws]]) -> str:
+    spans = []
+    for router, (draws, _) in resampled.items():
+        e_max = parameter_quantities(draws.fit.law)[PARAMS["e_max"]]
+        (interval,) = profile_intervals(draws.fit, [e_max], level=SURE)
+        spans.append(f"{printed.ROUTERS[router]} {interval.low:.0f} to {interval.high:.0f}")
+    return f"Profile intervals of E_max (95 %): {', '.join(spans)}."
 
 
 def _of(params_RP: Array, name: str) -> Array:

@@ -58,8 +58,8 @@ def saturation_held(table: RunTable) -> ResultTable:
         "least squares).",
         tolerance="Close: within 5 %.",
         cells=tuple(cells),
-        reading="If a router's four coefficients come out to the printed digits, its printed fit was made on these "
-        "very points.",
+        reading="If a router's four coefficients come out to the printed digits, its printed fit was probably made on "
+        "these very points.",
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 from routelaw.report.clark2022 import OF_THE_PAPER, OURS
@@ -27,7 +28,7 @@ LEAD = (
 def build_page(
     runs: RunTable, tables: Mapping[str, ResultTable], pictures: Sequence[Picture], not_drawn: Sequence[tuple[str, str]]
 ) -> str:
-    of_paper = [p for p in pictures if p.source]
+    of_paper = sorted((p for p in pictures if p.source), key=_place)
     ours = [p for p in pictures if not p.source]
     sections = [
         Section("What was found", "found", [*(Text(p) for p in findings(tables)), *_overview(tables)]),
@@ -44,6 +45,12 @@ def build_page(
         "routelaw; the same numbers stand in tables/*.csv and summary.json beside this page."
     )
     return render(TITLE, LEAD, sections, footer)
+
+
+def _place(picture: Picture) -> int:
+    """Figures of the main text by number, then those of the appendix."""
+    number = re.match(r"Figure (\d+)", picture.source)
+    return int(number[1]) if number else 1000
 
 
 def _rules() -> list[str]:

@@ -20,7 +20,7 @@ def transfer_of(router: str):
             fit = fit_law("bilinear", select_points(table, router, target=target, include_dense=False))
             ours = (*(fit.params[name] for name in "abcd"), loss_error_left_out(fit))
             for column, value, found in zip(COLUMNS, values, ours, strict=True):
-                cells.append(judge(corpus, column, value, found, tolerance=TOLERANCE))
+                cells.append(judge(corpus, column, value, found, tolerance=TOLERANCE, note=_why(value, found)))
         return ResultTable(
             name=f"transfer_{router.replace('-', '_')}",
             title=f"Transfer: {label}",
@@ -33,6 +33,15 @@ def transfer_of(router: str):
         )
 
     return build
+
+
+def _why(value: str, found: float) -> str:
+    missing = abs(found - float(value))
+    if missing < 0.00055:
+        return f"{found:.5f}: beyond rounding to the printed digit by {missing - 0.0005:.0e}.".replace("-", "−")
+    if missing > TOLERANCE:
+        return "Coefficients of this row are off together, as if one run or its last evaluation were another."
+    return ""
 
 
 def transfer_dense(table: RunTable) -> ResultTable:
