@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -39,6 +40,7 @@ class Cutoff:
         return np.isinf(self.estimate) and np.isinf(self.interval.low)
 
 
+@cache
 def cutoff_of(fit: Fit) -> Cutoff:
     quantity = n_cut(fit.law)
     return Cutoff(quantity.value(float(quantity.of(fit.params_BP)[0])), bootstrap(fit, draws=DRAWS).interval(quantity))

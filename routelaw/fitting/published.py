@@ -3,8 +3,8 @@
 The paper says no more than that; the rest is what someone following it would take: SciPy's defaults, natural parameter
 values, finite-difference gradients, the mean squared residual of log10 L. That mean is about 1e-5 at the optimum and
 SciPy's tolerances are absolute at such a scale (a gradient below 1e-5, a gain below 2e-9), so nearly every run stops on
-the floor of the valley, far from its lowest point, and parameters that the floor is flat in (e_max above all) keep
-the value their start happened to have. Use `fit_law` for results; this is here to show the difference.
+the floor of the valley before its lowest point, and a parameter in which the floor is flat (e_max above all) depends on
+where the run began. Use `fit_law` for results; this is here to show the difference.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from routelaw.laws.law import Array, Law, Parameter
 
 DEFAULT_STARTS = 500
 UNDEFINED = 1e3
-"""Objective where a law has no value (e.g. e_start above e_max): finite, so that a line search can back away from it."""
+"""Objective where a law has no value (e.g. e_start above e_max): finite, so that a line search can back away from
+it."""
 SETTLED = 1e-6
 """A fit counts as converged if one linear step would take off no more than this share of its squared error."""
 
@@ -71,6 +72,7 @@ def _unfinished_share(law: Law, points: Points, search_P: Array) -> float:
     """Share of the squared error that one undamped linear step promises to remove: 0 at an optimum."""
     residual_N = law.log_loss(law.from_search(search_P[None]), points.x)[0] - points.log_loss
     weighted_N = residual_N * np.sqrt(points.weight)
-    step_P, *_ = np.linalg.lstsq(scaled_jacobian(law, points, search_P), weighted_N)
-    explained_N = scaled_jacobian(law, points, search_P) @ step_P
+    jac_NP = scaled_jacobian(law, points, search_P)
+    step_P, *_ = np.linalg.lstsq(jac_NP, weighted_N)
+    explained_N = jac_NP @ step_P
     return float(explained_N @ explained_N / (weighted_N @ weighted_N))

@@ -130,7 +130,7 @@ class PowerSum(Law):
             constant_B, slope_B = (constant_B, slope_B + rise_B) if p else (constant_B + rise_B, slope_B)
         with np.errstate(all="ignore"):
             zero_B = -constant_B / slope_B
-        # Where the line falls, routing helps ever more with size and never stops; where it is flat, it helps or does not.
+        # Where the line falls, routing helps ever more with size and never stops; where flat, it helps or does not.
         never_ends_B = (slope_B < 0) | ((slope_B == 0) & (constant_B < 0))
         return np.where(slope_B > 0, zero_B, np.where(never_ends_B, np.inf, -np.inf))
 

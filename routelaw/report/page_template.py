@@ -49,7 +49,10 @@ footer { color: var(--soft); font-size: .85rem; padding-top: 30px; padding-botto
   main, header, footer, nav { padding-left: 14px; padding-right: 14px; }
   figure img { max-width: none; width: max(100%, 620px); }
   th, td { padding: 4px 8px; }
-  table.wide { min-width: 560px; }
+  table.wide thead { display: none; }
+  table.wide tr { display: block; border-bottom: 1px solid var(--line); padding: 8px 0; }
+  table.wide th:first-child, table.wide td { display: block; width: auto; border: 0; padding: 2px 8px; }
+  table.wide th:first-child { font-weight: 600; }
 }
 @media print { figure, table { break-inside: avoid; } nav { display: none; } }
 """

@@ -59,14 +59,18 @@ def released_runs(data: Path | None) -> RunTable:
     if path is None:
         raise InputError("no released losses found: run `routelaw data fetch` once, or give the file with --data.")
     runs = read_runs(path)
-    found = runs.frame["run_id"].nunique()
-    if "hyper_id" not in runs.frame or found != RELEASED_RUNS:
+    if not is_released(runs):
+        found = runs.frame["run_id"].nunique()
         raise InputError(
             f"{path}: this is not the table that the paper's authors released ({RELEASED_RUNS} runs; here are "
             f"{found}); "
             "get it with `routelaw data fetch`."
         )
     return runs
+
+
+def is_released(runs: RunTable) -> bool:
+    return "hyper_id" in runs.frame and runs.frame["run_id"].nunique() == RELEASED_RUNS
 
 
 def reproduce(data: Path | None, out: Path, *, force: bool = False, workers: int = WORKERS) -> Iterator[Step]:

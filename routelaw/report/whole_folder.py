@@ -11,6 +11,14 @@ from pathlib import Path
 from routelaw.errors import InputError
 
 
+def check_target(out: Path, force: bool) -> None:
+    """Refuse what could not be written later, before any work is done."""
+    if out.exists() and not out.is_dir():
+        raise InputError(f"{out}: this is a file; name a folder.")
+    if out.exists() and not force:
+        raise InputError(f"{out}: the folder exists; choose another one or pass --force to replace what is in it.")
+
+
 @contextmanager
 def whole_folder(out: Path, *, force: bool = False) -> Iterator[Path]:
     """A fresh folder beside `out`, moved into its place when the block ends well and removed when it does not.
@@ -18,10 +26,7 @@ def whole_folder(out: Path, *, force: bool = False) -> Iterator[Path]:
     With `force` an existing folder keeps what else it holds, and files of the same name are replaced one by one.
     """
     out = out.absolute()
-    if out.exists() and not out.is_dir():
-        raise InputError(f"{out}: this is a file; name a folder.")
-    if out.exists() and not force:
-        raise InputError(f"{out}: the folder exists; choose another one or pass --force to replace what is in it.")
+    check_target(out, force)
     missing = [folder for folder in out.parents if not folder.exists()]
     part = out.with_name(f".{out.name}.{os.getpid()}.part")
     moved = False

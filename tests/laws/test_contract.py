@@ -142,7 +142,9 @@ def test_a_law_of_ones_own_is_one_object() -> None:
 def test_a_law_of_ones_own_is_one_file(tmp_path) -> None:
     path = tmp_path / "cubic.py"
     path.write_text(
-        "from dataclasses import replace\nfrom routelaw.laws.separable import LAW as S\nLAW = replace(S, name='cubic')\n"
+        "from dataclasses import replace\n"
+        "from routelaw.laws.separable import LAW as SEPARABLE\n"
+        "LAW = replace(SEPARABLE, name='cubic')\n"
     )
     assert load_law(path).name == "cubic"
     assert get_law("cubic") is all_laws()["cubic"]

@@ -87,7 +87,9 @@ def test_cutoff_is_infinite_without_interaction_and_zero_when_routing_never_help
     bilinear = get_law("bilinear")
     falling = bilinear.row({"a": -0.08, "b": -0.01, "c": -0.001, "d": 1.1})
     assert eq.cutoff(bilinear, falling)[0] == np.inf
-    late = bilinear.row({"a": -0.08, "b": 0.05, "c": -0.01, "d": 1.1})  # routing hurts below 1e5 and helps for ever above
+    late = bilinear.row(
+        {"a": -0.08, "b": 0.05, "c": -0.01, "d": 1.1}
+    )  # routing hurts below 1e5 and helps for ever above
     assert eq.cutoff(bilinear, late)[0] == np.inf
 
 
