@@ -32,6 +32,7 @@ check: $(STAMP)  ## format, lint, types, import direction, spelling
 
 bench: $(STAMP)  ## benchmarks: ratios against named baselines
 	$(BIN)/python benchmarks/fit.py
+	$(BIN)/python benchmarks/corpus.py
 
 figures: $(STAMP)  ## redraw the paper from its released data into out/reproduce
 	$(BIN)/routelaw reproduce --out out/reproduce --force

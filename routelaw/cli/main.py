@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import typer
 
-from routelaw.cli import compare, count, data, demo, epc, fit, plan, reproduce
+from routelaw.cli import compare, corpus, count, data, demo, epc, fit, plan, reproduce
 from routelaw.errors import InputError
 
 app = typer.Typer(
@@ -24,6 +24,7 @@ app.command()(epc.epc)
 app.add_typer(plan.app, name="plan")
 app.command()(reproduce.reproduce)
 app.command()(count.count)
+app.add_typer(corpus.app, name="corpus")
 app.add_typer(data.app, name="data")
 app.command()(demo.demo)
 

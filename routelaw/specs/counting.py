@@ -16,8 +16,9 @@ from dataclasses import dataclass
 
 from routelaw.errors import InputError
 from routelaw.specs.architecture import Architecture
-from routelaw.specs.techniques import DENSE, known_router
+from routelaw.specs.techniques import DENSE, canonical_router
 
+POSITIONS = ("xl", "rope")
 SEQUENCE_LENGTH = 2048
 VOCABULARY = 32_000
 
@@ -55,13 +56,16 @@ def count(
     flop_increase: int = 1,
     shared_decisions: bool = False,
     ffws_per_expert: int = 1,
+    routed: int | None = None,
+    positions: str = "xl",
     sequence_length: int = SEQUENCE_LENGTH,
     vocabulary: int = VOCABULARY,
 ) -> Counts:
     """Count a dense or routed model.
 
     A hash router has no parameters, yet it is charged E·d like the others: the released table does so, and techniques
-    stay comparable at equal E.
+    stay comparable at equal E. So is a technique that is not the paper's: it counts as a linear router, whatever
+    else its file may hold.
 
     `flop_increase` f belongs to the paper's dense models that spend f times the FLOPs in the FFWs that would be
     routed. The release counts them as f experts that are all used (E = K = f), router included, while N stays.
@@ -72,10 +76,18 @@ def count(
     the block's LayerNorm, which all experts share; the s−1 others bring 8·d² + 2·d parameters each and 16·d² + 5·d
     FLOPs per token that visits them (5·d per LayerNorm, as in the 10·d of a block). Since N means the model with one
     expert, those of one expert are in N.
+
+    `routed` is the number of routed blocks where a placement names them; else L·R, rounded. `positions="rope"` has no
+    projection of relative positions and no scores of its own: four projections and two score products instead of five
+    and three.
     """
-    router = known_router(router)
+    router = canonical_router(router)
     _check_choices(router, experts, k, flop_increase, ffws_per_expert, sequence_length, vocabulary)
-    routed = routed_blocks(architecture.blocks, routing_frequency)
+    routed = routed_blocks(architecture.blocks, routing_frequency) if routed is None else routed
+    if not 0 <= routed <= architecture.blocks:
+        raise InputError(f"Between none and all of the {architecture.blocks} blocks can be routed, not {routed}.")
+    if positions not in POSITIONS:
+        raise InputError(f"Positions are {' or '.join(POSITIONS)}, not {positions!r}.")
     if flop_increase > 1:
         experts_counted = k_counted = flop_increase
     else:
@@ -91,11 +103,12 @@ def count(
     routers = 0 if experts_counted == 1 else 1 if shared_decisions else routed
     baseline = (d + 1) * (d // 8) if router == "rl-r" else 0
 
-    active = dense_params(architecture) + routed * stacked * (ffw + 2 * d)
+    rotary = positions == "rope"
+    active = dense_params(architecture) - rotary * architecture.blocks * d * inner + routed * stacked * (ffw + 2 * d)
     other_experts = routed * (experts_counted - 1) * (ffw + stacked * (ffw + 2 * d))
     total = active + other_experts + routers * (experts_counted * d + baseline)
 
-    attention_and_ffw = 2 * ffw + 10 * d * inner + 6 * sequence_length * inner
+    attention_and_ffw = 2 * ffw + (10 - 2 * rotary) * d * inner + (6 - 2 * rotary) * sequence_length * inner
     softmax_and_norms = 3 * sequence_length * architecture.heads + 10 * d
     plain_flops = architecture.blocks * (attention_and_ffw + softmax_and_norms) + 2 * vocabulary * d
     routed_flops = routed * ((k_counted - 1) * 2 * ffw + k_counted * stacked * (2 * ffw + 5 * d))
@@ -112,6 +125,8 @@ def _check_choices(
     sequence_length: int,
     vocabulary: int,
 ) -> None:
+    if not router:
+        raise InputError("A router has a name; that of a model without routing is dense.")
     if experts < 1:
         raise InputError(f"The number of experts must be at least 1, not {experts}.")
     if not 1 <= k <= experts:

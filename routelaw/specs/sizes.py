@@ -1,4 +1,4 @@
-"""Model sizes by name: the paper's table, and a finer ladder of the same proportions."""
+"""Model sizes by name: the paper's table, a miniature ladder below it, and a finer one of the same proportions."""
 
 from functools import cache
 from math import log
@@ -20,25 +20,42 @@ PAPER_SIZES: dict[str, Architecture] = {
 }
 """The seven sizes of the paper's table of architectures, and the 7B model of its appendix on the limit in N."""
 
+MINIATURE_SIZES: dict[str, Architecture] = {
+    "0.2M": Architecture(d_model=64, blocks=4, heads=2, kv_size=32),
+    "0.5M": Architecture(d_model=96, blocks=4, heads=3, kv_size=32),
+    "0.8M": Architecture(d_model=128, blocks=4, heads=4, kv_size=32),
+    "2M": Architecture(d_model=192, blocks=4, heads=6, kv_size=32),
+    "3M": Architecture(d_model=256, blocks=4, heads=8, kv_size=32),
+    "5M": Architecture(d_model=256, blocks=6, heads=8, kv_size=32),
+    "8M": Architecture(d_model=320, blocks=6, heads=10, kv_size=32),
+    "12M": Architecture(d_model=384, blocks=6, heads=6, kv_size=64),
+    "20M": Architecture(d_model=448, blocks=8, heads=7, kv_size=64),
+}
+"""For a CPU or an afternoon: heads that together are as wide as the model, an even number of blocks, width over depth
+from 16 to 64 as a small model allows (the paper's smallest have 64 to 85)."""
+
+NAMED_SIZES = PAPER_SIZES | MINIATURE_SIZES
+
 RUNG_RATIO = 1.06
 """Neighbouring rungs of the fine ladder differ by about this factor in active parameters."""
 WIDEST = 16_384
 
 
 def get_size(name: str) -> Architecture:
-    """A size of the paper, or a rung of the fine ladder, by name; case does not matter."""
+    """A size of the paper, a miniature, or a rung of the fine ladder, by name; case does not matter."""
     wanted = name.strip().upper()
-    sizes = PAPER_SIZES if wanted in PAPER_SIZES else _whole_ladder()
+    sizes = NAMED_SIZES if wanted in NAMED_SIZES else _whole_ladder()
     if wanted not in sizes:
         raise InputError(
-            f"Unknown size '{name}'{nearest_hint(wanted, PAPER_SIZES)}; the named sizes are {', '.join(PAPER_SIZES)}."
+            f"Unknown size '{name}'{nearest_hint(wanted, NAMED_SIZES)}; the named sizes are "
+            f"{', '.join(MINIATURE_SIZES)} and the paper's {', '.join(PAPER_SIZES)}."
         )
     return sizes[wanted]
 
 
 def size_label(active_params: float) -> str:
-    """The paper's name where the count is exactly one of its sizes, else three digits: `205M`, `1.31B`."""
-    for name, architecture in PAPER_SIZES.items():
+    """The name where the count is exactly that of a named size, else three digits: `205M`, `1.31B`."""
+    for name, architecture in NAMED_SIZES.items():
         if active_params == dense_params(architecture):
             return name
     return _three_digits(active_params)
@@ -48,8 +65,8 @@ def fine_ladder(lowest: float, highest: float) -> dict[str, Architecture]:
     """Architectures with `lowest` ≤ active parameters ≤ `highest`, smallest first.
 
     For planning between and beyond the paper's sizes. Rungs are about 6 % apart, and up to 30 % below 100M, where
-    64 more in width is itself a large step. A rung has one name whatever range is asked for, never one of the
-    paper's, and `get_size` knows it.
+    64 more in width is itself a large step. A rung has one name whatever range is asked for, never that of a
+    named size, and `get_size` knows it.
     """
     if not 0 < lowest <= highest:
         raise InputError(f"A ladder needs 0 < lowest ≤ highest, not {lowest:g} and {highest:g}.")
@@ -72,7 +89,7 @@ def _whole_ladder() -> dict[str, Architecture]:
                 best[step] = stretch, architecture
     rungs = [architecture for _, (_, architecture) in sorted(best.items())]
     named = {_three_digits(dense_params(rung)): rung for rung in rungs}
-    return {name: rung for name, rung in named.items() if name not in PAPER_SIZES}
+    return {name: rung for name, rung in named.items() if name not in NAMED_SIZES}
 
 
 def _usual_depth(width: int) -> float:

@@ -1,0 +1,187 @@
+"""Text to a corpus on disk: read, train a tokenizer, encode on all cores, hold out, write, and only then appear.
+
+Everything is written into a hidden directory beside the target, which takes its name at the very end; an error or a
+kill leaves no directory that opens as a corpus. What is held in memory is bounded: a few chunks of text under way, the
+tokenizer's sample, and buffers.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from routelaw.corpus.arrays import record_of
+from routelaw.corpus.encode import encode_chunks
+from routelaw.corpus.fragments import Fragment, bundle, document_hash
+from routelaw.corpus.manifest import MANIFEST, UNFINISHED, Manifest, SplitRecord, read_manifest, write_manifest
+from routelaw.corpus.moving import move_document
+from routelaw.corpus.shards import Corpus, open_corpus
+from routelaw.corpus.sources import Reading, find_files, read_documents
+from routelaw.corpus.splits import SHARD_TOKENS, TRAIN, VALIDATION, Division, SplitWriter, is_held_out
+from routelaw.corpus.tokenizer import Tokenizer, read_tokenizer
+from routelaw.corpus.tokenizer_training import train_tokenizer
+from routelaw.errors import InputError
+
+TOKENIZER = "tokenizer.model"
+
+Progress = Callable[[str, int, int], None]
+"""Told the phase, the bytes of the sources read in it, and all there are."""
+
+
+def build_corpus(
+    sources: Sequence[str | Path],
+    out: str | Path,
+    *,
+    vocabulary: int = 32_000,
+    tokenizer: str | Path | None = None,
+    validation: float = 0.005,
+    reading: Reading | None = None,
+    workers: int | None = None,
+    shard_tokens: int = SHARD_TOKENS,
+    force: bool = False,
+    progress: Progress = lambda phase, done, total: None,
+) -> Corpus:
+    """Build a corpus at `out` and open it. The result does not depend on `workers`.
+
+    `validation` is the share of documents held out, chosen by the hash of their text; above 0 it holds out at least
+    one document (that with the smallest hash), and leaves at least one. With several workers a script must call this
+    under `if __name__ == "__main__"`, for they are started afresh.
+    """
+    out, reading = Path(out), reading or Reading()
+    workers = workers or available_cores()
+    if not 0 <= validation <= 0.5:
+        raise InputError(f"--validation is a share between 0 and 0.5, not {validation:g}.")
+    if workers < 1 or shard_tokens < 1 or vocabulary < 1:
+        raise InputError("--workers, --vocabulary and the tokens of a shard must be at least 1.")
+    files = find_files(sources)
+    with _appearing(out, force) as directory:
+        text = _Text(files, reading, progress)
+        if tokenizer:
+            encoder = read_tokenizer(Path(tokenizer))
+        else:
+            model = train_tokenizer(_trainable(text.read("sampling"), validation), vocabulary, errors=reading.errors)
+            encoder = Tokenizer(model)
+        (directory / TOKENIZER).write_bytes(encoder.model)
+        with _dividing(directory, encoder, validation, shard_tokens) as division:
+            for encoded in encode_chunks(encoder, bundle(text.read("encoding")), reading.errors, workers):
+                division.append(encoded)
+            splits = _finish(directory, division, encoder, shard_tokens, sources)
+        manifest = Manifest(
+            vocabulary=encoder.vocabulary,
+            end_of_text=encoder.end_of_text,
+            tokenizer=record_of(directory / TOKENIZER),
+            splits=splits,
+            validation_share=validation,
+            documents_from=reading.documents,
+        )
+        (directory / MANIFEST).write_bytes(write_manifest(manifest))
+    return open_corpus(out)
+
+
+class _Text:
+    """The sources, to be read once or twice, with progress in bytes as stored."""
+
+    def __init__(self, files: list[tuple[Path, str]], reading: Reading, progress: Progress) -> None:
+        self.files, self.reading, self.progress = files, reading, progress
+        self.total = sum(path.stat().st_size for path, _ in files)
+
+    def read(self, phase: str) -> Iterator[Fragment]:
+        done = 0
+
+        def advance(count: int) -> None:
+            nonlocal done
+            done += count
+            self.progress(phase, done, self.total)
+
+        return read_documents(self.files, self.reading, advance)
+
+
+def available_cores() -> int:
+    """Cores this process may run on, where the system tells."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _trainable(fragments: Iterator[Fragment], validation: float) -> Iterator[Fragment]:
+    """Without the documents that will be held out: the tokenizer is fitted to training text."""
+    starts, held = True, False
+    for fragment in fragments:
+        if starts:
+            held = bool(is_held_out(np.array([document_hash(fragment.data)], np.uint64), validation)[0])
+        starts = fragment.ends
+        if not held:
+            yield fragment
+
+
+@contextmanager
+def _dividing(directory: Path, encoder: Tokenizer, validation: float, shard_tokens: int) -> Iterator[Division]:
+    train, held_out = (
+        SplitWriter(directory, name, encoder.dtype, encoder.vocabulary, shard_tokens) for name in (TRAIN, VALIDATION)
+    )
+    try:
+        yield Division(train, held_out, validation)
+    finally:
+        train.discard()
+        held_out.discard()
+
+
+def _finish(
+    directory: Path, division: Division, encoder: Tokenizer, shard_tokens: int, sources: Sequence[str | Path]
+) -> dict[str, SplitRecord]:
+    """Close both splits; where one would be empty, a document changes sides."""
+    train, held_out = division.writers
+    documents = train.documents + held_out.documents
+    if not documents:
+        raise InputError(f"there is no text in {', '.join(map(str, sources))}.")
+    if documents == 1 and division.share:
+        raise InputError(
+            "the text is a single document, and one must be held out: pass --documents line, or --validation 0."
+        )
+    splits = {writer.name: writer.close() for writer in division.writers}
+    layout = (encoder.dtype, encoder.vocabulary, shard_tokens)
+    if train.documents == 0:
+        return move_document(directory, splits[VALIDATION], VALIDATION, division.highest[1], *layout)
+    if held_out.documents == 0 and division.share:
+        return move_document(directory, splits[TRAIN], TRAIN, division.lowest[1], *layout)
+    return splits
+
+
+@contextmanager
+def _appearing(out: Path, force: bool) -> Iterator[Path]:
+    """A hidden directory beside `out` that takes its name if all goes well, and goes away if not."""
+    out = out.resolve()
+    _check_target(out, force)
+    part = out.with_name(f".{out.name}.{os.getpid()}{UNFINISHED}")
+    try:
+        part.mkdir(parents=True)
+        yield part
+        if out.exists():
+            old = out.with_name(f".{out.name}.{os.getpid()}.old{UNFINISHED}")
+            out.replace(old)
+            part.replace(out)
+            shutil.rmtree(old)
+        else:
+            part.replace(out)
+    except OSError as error:
+        raise InputError(f"{out}: cannot be written ({error.strerror or error}).") from None
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def _check_target(out: Path, force: bool) -> None:
+    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
+        return
+    if not force:
+        raise InputError(f"{out}: exists already; choose another name, or pass --force to replace a corpus.")
+    try:
+        read_manifest(out)
+    except InputError:
+        # A damaged corpus may be replaced; what never was one is not ours to delete.
+        if not (out / MANIFEST).is_file() or not (out / TOKENIZER).is_file():
+            raise InputError(
+                f"{out}: exists and is not a corpus, so --force does not replace it; delete it yourself."
+            ) from None

@@ -1,0 +1,122 @@
+"""Reading: a corpus as memory-mapped shards, checked on opening, and more thoroughly on request."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from routelaw.corpus.arrays import check_content, open_array
+from routelaw.corpus.manifest import Manifest, SplitRecord, read_manifest
+from routelaw.corpus.splits import INDEX_TYPE, TRAIN, VALIDATION
+from routelaw.corpus.tokenizer import Tokenizer, token_type
+from routelaw.errors import InputError
+
+
+class Tokens:
+    """Consecutive shards as one sequence of numbers."""
+
+    def __init__(self, shards: Sequence[np.ndarray]) -> None:
+        self._shards = shards
+        self._ends = np.cumsum([0, *(s.size for s in shards)])
+
+    def __len__(self) -> int:
+        return int(self._ends[-1])
+
+    def read(self, start: int, count: int) -> np.ndarray:
+        """`count` numbers from `start` on, copied out of however many shards they lie in; around the end if need be."""
+        parts = []
+        while count:
+            start %= len(self)
+            shard = int(np.searchsorted(self._ends, start, side="right")) - 1
+            at = start - int(self._ends[shard])
+            parts.append(self._shards[shard][at : at + count])
+            start, count = start + parts[-1].size, count - parts[-1].size
+        return np.concatenate(parts) if parts else np.empty(0, INDEX_TYPE)
+
+
+@dataclass(frozen=True)
+class Split:
+    """Token stream of one split; every document is followed by an end-of-text."""
+
+    name: str
+    documents: int
+    bytes: int
+    tokens: Tokens
+    index_D2: np.ndarray
+    """Per document, the tokens (end-of-text included) and the bytes up to its end."""
+    frequencies_V: np.ndarray
+
+    def document(self, number: int) -> np.ndarray:
+        """Tokens of a document, its end-of-text included."""
+        if not 0 <= number < self.documents:
+            raise InputError(f"{self.name} has documents 0 to {self.documents - 1}, not {number}.")
+        start = int(self.index_D2[number - 1, 0]) if number else 0
+        return self.tokens.read(start, int(self.index_D2[number, 0]) - start)
+
+
+@dataclass(frozen=True)
+class Corpus:
+    path: Path
+    manifest: Manifest
+    splits: dict[str, Split]
+
+    @property
+    def id(self) -> str:
+        return self.manifest.id
+
+    @property
+    def vocabulary(self) -> int:
+        return self.manifest.vocabulary
+
+    @property
+    def end_of_text(self) -> int:
+        return self.manifest.end_of_text
+
+    @property
+    def train(self) -> Split:
+        return self.splits[TRAIN]
+
+    @property
+    def validation(self) -> Split:
+        return self.splits[VALIDATION]
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        return Tokenizer((self.path / self.manifest.tokenizer.file).read_bytes(), str(self.path))
+
+    def split(self, name: str) -> Split:
+        if name not in self.splits:
+            raise InputError(f"a corpus has the splits {' and '.join(self.splits)}, not {name!r}.")
+        return self.splits[name]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A memory map would be sent as its whole content.
+        return open_corpus, (self.path,)
+
+
+def open_corpus(path: str | Path, verify: bool = False) -> Corpus:
+    """The corpus in a directory. Manifest, tokenizer, headers and sizes are checked, every byte with `verify`."""
+    path = Path(path)
+    manifest = read_manifest(path)
+    check_content(path, manifest.tokenizer)
+    if verify:
+        for record in manifest.files:
+            check_content(path, record)
+    dtype = np.dtype(token_type(manifest.vocabulary))
+    splits = {name: _open_split(path, name, record, dtype) for name, record in manifest.splits.items()}
+    return Corpus(path, manifest, splits)
+
+
+def _open_split(path: Path, name: str, record: SplitRecord, dtype: np.dtype) -> Split:
+    tokens = Tokens([open_array(path, shard, "tokens", dtype) for shard in record.shards])
+    index_D2 = open_array(path, record.index, "documents", INDEX_TYPE).reshape(-1, 2)
+    frequencies_V = open_array(path, record.frequencies, "frequencies", np.dtype(np.int64))
+    last = tuple(index_D2[-1].tolist()) if len(index_D2) else (0, 0)
+    if last != (record.tokens, record.bytes) or int(frequencies_V.sum()) != len(tokens) or len(tokens) != record.tokens:
+        raise InputError(f"{path}: index, token frequencies and shards of {name} do not agree: damaged; build again.")
+    return Split(name, record.documents, record.bytes, tokens, index_D2, frequencies_V)

@@ -1,0 +1,177 @@
+"""The contract between a router and the rest of the model.
+
+A router looks at tokens and returns assignments: a flat list of (token, expert, weight). It knows nothing of
+capacity, dropping, permutation or matrix products (they belong to model/experts), nor of training. A new router is
+one file in this room (or a plugin) that registers itself by name; the contract tests run over every name registered.
+
+Shapes: T tokens, D width, E experts, K experts per token, N = T·K assignments (token-major), G routing groups of M =
+T/G members.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import pkgutil
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, fields
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from routelaw.errors import InputError
+from routelaw.routers.randomness import Randomness
+from routelaw.specs.files import from_mapping
+from routelaw.specs.nearest import nearest_hint
+from routelaw.specs.run import RouterSpec
+
+Losses = dict[str, tuple[Tensor, Tensor]]
+"""name -> (sum, count): averages are taken by whoever knows how many devices and micro-batches there are."""
+
+
+@dataclass
+class Routing:
+    """Tensors only, of static size: what the experts need, and what the losses will."""
+
+    token_N: Tensor
+    expert_N: Tensor
+    weight_N: Tensor | None
+    """None: outputs are summed as they are."""
+    aux: dict[str, Tensor] = field(default_factory=dict)
+    metrics: dict[str, Tensor] = field(default_factory=dict)
+    """Detached scalars for the log."""
+
+
+torch.utils._pytree.register_dataclass(Routing)
+
+
+@dataclass(frozen=True)
+class RouteContext:
+    """What a router may know besides its input."""
+
+    token_T: Tensor
+    """Global number of each token within the step: what randomness is keyed by, whatever the layout."""
+    members_GM: Tensor
+    """Tokens of each routing group, as indices into T (after the shuffle)."""
+    valid_T: Tensor
+    """False for padding: such a token must not sway balance, Sinkhorn or losses."""
+    random: Randomness
+    training: bool
+    sequence_length: int = 0
+    """S, where T is whole sequences one after another; 0: not known (only credit by sequence asks for it)."""
+
+    @property
+    def groups(self) -> int:
+        return self.members_GM.shape[0]
+
+    @cached_property
+    def group_T(self) -> Tensor:
+        """Number of the routing group of each token: the inverse of `members_GM`."""
+        groups, members = self.members_GM.shape
+        group_T = torch.empty(groups * members, dtype=torch.int64, device=self.members_GM.device)
+        group_T[self.members_GM.reshape(-1)] = torch.arange(groups, device=group_T.device).repeat_interleave(members)
+        return group_T
+
+
+class Router(nn.Module):
+    """Subclasses set `Options` (a frozen dataclass of what only they take) and implement `route`."""
+
+    name: ClassVar[str]
+
+    @dataclass(frozen=True)
+    class Options:
+        pass
+
+    default_balance_weight: ClassVar[float] = 0.0
+
+    def __init__(self, width: int, vocabulary: int, layer: int, spec: RouterSpec) -> None:
+        super().__init__()
+        self.width, self.vocabulary, self.layer = width, vocabulary, layer
+        self.experts, self.k = spec.experts, spec.k
+        self.options = parse_options(type(self), spec.options)
+        self.balance_weight = self.default_balance_weight if spec.balance_weight is None else spec.balance_weight
+
+    def route(self, x_TD: Tensor, token_ids_T: Tensor, ctx: RouteContext) -> Routing:
+        """Choose experts. Every parameter of the router is used here. Arithmetic is in float32 or wider."""
+        raise NotImplementedError
+
+    def losses(self, routing: Routing, kept_N: Tensor, token_nll_T: Tensor) -> Losses:
+        """Auxiliary losses, once the language-modelling loss of each token is known. Pure; touches no parameter.
+
+        kept_N tells which assignments survived capacity. `loss_weights` has a weight for every name returned.
+        """
+        return {}
+
+    @property
+    def loss_weights(self) -> Mapping[str, float]:
+        return {}
+
+    def forward(self, x_TD: Tensor, token_ids_T: Tensor, ctx: RouteContext) -> Routing:
+        return self.route(x_TD, token_ids_T, ctx)
+
+
+def token_major(tokens: int, k: int, device: torch.device) -> Tensor:
+    """token_N for K assignments of every token in turn."""
+    return torch.arange(tokens, device=device).repeat_interleave(k)
+
+
+_registry: dict[str, type[Router]] = {}
+
+
+def register(name: str) -> Callable[[type[Router]], type[Router]]:
+    def enter(kind: type[Router]) -> type[Router]:
+        kind.name = name
+        _registry[name] = kind
+        return kind
+
+    return enter
+
+
+@cache
+def _import_room() -> None:
+    import routelaw.routers as room
+
+    for module in pkgutil.iter_modules(room.__path__):
+        importlib.import_module(f"routelaw.routers.{module.name}")
+
+
+def all_routers() -> dict[str, type[Router]]:
+    _import_room()
+    return dict(_registry)
+
+
+def router_class(name: str) -> type[Router]:
+    routers = all_routers()
+    if name not in routers:
+        raise InputError(
+            f"unknown router {name!r}{nearest_hint(name, routers)}; there are dense, {', '.join(routers)}."
+        )
+    return routers[name]
+
+
+def load_router(path: Path) -> list[str]:
+    """Import a file that registers routers; returns the names it added. The file is code: load only what you trust."""
+    before = set(all_routers())
+    spec = importlib.util.spec_from_file_location(f"routelaw_plugin_{path.stem}", path)
+    if not path.is_file() or spec is None or spec.loader is None:
+        raise InputError(f"plugin {path} is not a Python file that can be read.")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return sorted(set(_registry) - before)
+
+
+def parse_options(kind: type[Router], values: Mapping[str, Any]) -> Any:
+    known = [f.name for f in fields(kind.Options)]
+    if values and not known:
+        raise InputError(f"router {kind.name} takes no options; {next(iter(values))!r} was given.")
+    return from_mapping(kind.Options, values, f"options of router {kind.name}")
+
+
+def one_of(value: str, choices: Collection[str], option: str) -> str:
+    """The value, if it is one of the choices."""
+    if value not in choices:
+        raise InputError(f"{option} is {' or '.join(choices)}, not {value!r}{nearest_hint(value, choices)}.")
+    return value

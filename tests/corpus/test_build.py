@@ -1,0 +1,216 @@
+import os
+import random
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from corpus_text import VOCABULARY, make_documents, write_documents
+
+from routelaw.corpus import Corpus, Reading, build_corpus, encode, fragments, open_corpus
+from routelaw.errors import InputError
+
+
+def small(sources: list, out: Path, **options: object) -> Corpus:
+    return build_corpus(sources, out, **{"vocabulary": VOCABULARY, "validation": 0.1, "workers": 1, **options})
+
+
+def texts_of(corpus: Corpus) -> dict[str, list[str]]:
+    decode = corpus.tokenizer.decode
+    return {name: [decode(s.document(n)) for n in range(s.documents)] for name, s in corpus.splits.items()}
+
+
+def content_of(path: Path) -> dict[str, bytes]:
+    return {p.name: p.read_bytes() for p in path.iterdir()}
+
+
+def test_every_document_is_in_one_split_in_order(corpus: Corpus, documents: list[str]) -> None:
+    texts = texts_of(corpus)
+    assert sorted(texts["train"] + texts["validation"]) == sorted(documents)
+    assert texts["train"] == [d for d in documents if d in texts["train"]]
+    assert 1 <= len(texts["validation"]) <= 15
+    for name, split in corpus.splits.items():
+        stream = split.tokens.read(0, len(split.tokens))
+        assert split.bytes == sum(len(t.encode()) for t in texts[name]) == split.index_D2[-1, 1]
+        assert split.frequencies_V.tolist() == np.bincount(stream, minlength=VOCABULARY).tolist()
+        assert split.frequencies_V[corpus.end_of_text] == split.documents
+        assert (stream[split.index_D2[:, 0].astype(int) - 1] == corpus.end_of_text).all()
+
+
+@pytest.mark.parametrize("suffix", ["txt.gz", "txt.xz", "txt.zst", "jsonl", "jsonl.zst", "parquet"])
+def test_every_format_gives_the_same_corpus(suffix: str, corpus: Corpus, documents: list[str], tmp_path: Path) -> None:
+    source = write_documents(documents, tmp_path / f"a.{suffix}")
+    other = small([source], tmp_path / "out", shard_tokens=1000)
+    assert content_of(other.path) == content_of(corpus.path)
+    assert other.id == corpus.id
+
+
+def test_workers_change_nothing(
+    corpus: Corpus, text_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fragments, "CHUNK_BYTES", 4000)
+    monkeypatch.setattr(encode, "FEW_CHUNKS", 2)
+    other = small([text_file], tmp_path / "out", shard_tokens=1000, workers=2)
+    assert content_of(other.path) == content_of(corpus.path)
+
+
+def test_fragments_and_shards_change_no_token(
+    corpus: Corpus, text_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Documents cut at every line or word, and longer than a shard, chunks of a fragment: the same stream."""
+    monkeypatch.setattr(fragments, "FRAGMENT_BYTES", 200)
+    monkeypatch.setattr(fragments, "CHUNK_BYTES", 300)
+    model = corpus.path / "tokenizer.model"
+    other = small([text_file], tmp_path / "out", shard_tokens=50, tokenizer=model, validation=0)
+    whole = small([text_file], tmp_path / "whole", tokenizer=model, validation=0)
+    assert len(other.manifest.splits["train"].shards) > 100
+    assert np.array_equal(
+        other.train.tokens.read(0, len(other.train.tokens)), whole.train.tokens.read(0, len(whole.train.tokens))
+    )
+    assert np.array_equal(other.train.index_D2, whole.train.index_D2)
+    assert other.validation.documents == 0
+
+
+@pytest.mark.parametrize("share", [1e-9, 0.499])
+def test_neither_split_is_left_empty(share: float, corpus: Corpus, tmp_path: Path) -> None:
+    """With two documents either split may come out empty; then the document nearest to it changes sides."""
+    for seed in range(8):
+        texts = [f"first {seed}", f"second {seed}"]
+        source = write_documents(texts, tmp_path / f"{seed}.txt")
+        made = small([source], tmp_path / str(seed), validation=share, tokenizer=corpus.path / "tokenizer.model")
+        found = texts_of(open_corpus(made.path, verify=True))
+        assert sorted(found["train"] + found["validation"]) == texts
+        assert len(found["train"]) == 1
+
+
+def test_held_out_is_about_the_share(tmp_path: Path, corpus: Corpus) -> None:
+    source = tmp_path / "a.txt"
+    source.write_text("\n".join(f"document {n}" for n in range(4000)))
+    made = small([source], tmp_path / "c", tokenizer=corpus.path / "tokenizer.model", reading=Reading(documents="line"))
+    assert 330 < made.validation.documents < 470
+    assert made.train.documents + made.validation.documents == 4000
+
+
+def test_wide_tokens(tmp_path: Path, documents: list[str], corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("routelaw.corpus.tokenizer.token_type", lambda vocabulary: "<u4")
+    monkeypatch.setattr("routelaw.corpus.shards.token_type", lambda vocabulary: "<u4")
+    made = small([write_documents(documents, tmp_path / "a.txt")], tmp_path / "c")
+    assert made.train.tokens.read(0, 5).dtype == np.uint32
+    assert texts_of(made) == texts_of(corpus)
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "sentence"),
+    [
+        (b"", {}, "there is no text"),
+        (b"", {"tokenizer": True}, "there is no text in"),
+        (b" \n<|endoftext|>\n\n", {"tokenizer": True}, "there is no text in"),
+        (b"only one", {"tokenizer": True}, "single document"),
+        (b"one\n<|endoftext|>\ntwo \xff\n", {"tokenizer": True}, r"a\.txt: byte 22 is not valid UTF-8"),
+        (b"one\n<|endoftext|>\ntwo \xff\n", {}, r"a\.txt: byte 22 is not valid UTF-8"),
+        (b"one\n<|endoftext|>\ntwo\n", {"vocabulary": 5000}, "larger than this text allows"),
+        (b"x", {"validation": 0.7}, "share between 0 and 0.5"),
+        (b"x", {"workers": -1}, "at least 1"),
+    ],
+)
+def test_an_error_leaves_nothing(content: bytes, options: dict, sentence: str, corpus: Corpus, tmp_path: Path) -> None:
+    source = tmp_path / "a.txt"
+    source.write_bytes(content)
+    if options.pop("tokenizer", False):
+        options = {**options, "tokenizer": corpus.path / "tokenizer.model"}
+    (tmp_path / "here").mkdir()
+    with pytest.raises(InputError, match=sentence):
+        small([source], tmp_path / "here" / "out", **options)
+    assert list((tmp_path / "here").iterdir()) == []
+
+
+def test_bad_bytes_may_be_replaced(corpus: Corpus, tmp_path: Path) -> None:
+    source = tmp_path / "a.txt"
+    source.write_bytes(b"one\n<|endoftext|>\ntwo \xff\n")
+    model = corpus.path / "tokenizer.model"
+    made = small([source], tmp_path / "c", tokenizer=model, validation=0, reading=Reading(errors="replace"))
+    assert texts_of(made)["train"] == ["one", "two \ufffd"]
+
+
+def test_existing_output(corpus: Corpus, text_file: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    small([text_file], out)
+    with pytest.raises(InputError, match="exists already"):
+        small([text_file], out)
+    assert small([text_file], out, validation=0.3, force=True).validation.documents > corpus.validation.documents
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").write_text("years of work")
+    with pytest.raises(InputError, match="not a corpus, so --force does not replace it"):
+        small([text_file], tmp_path / "mine", force=True)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["mine", "out"]
+
+
+def test_a_full_disk_leaves_nothing(corpus: Corpus, text_file: Path, tmp_path: Path) -> None:
+    """A bound on the size of a file fails a write as a full disk does."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (12_000, limits[1]))
+    try:
+        with pytest.raises(InputError, match=r"out: cannot be written \(File too large\)"):
+            small([text_file], tmp_path / "out", tokenizer=corpus.path / "tokenizer.model")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert list(tmp_path.iterdir()) == []
+
+
+PROGRAM = """
+import sys
+from routelaw.corpus import build_corpus, fragments, encode
+if __name__ == "__main__":
+    fragments.CHUNK_BYTES = 20_000
+    print("begun", flush=True)
+    build_corpus(sys.argv[1:2], sys.argv[2], vocabulary=400, validation=0.1, workers=2)
+    print("done", flush=True)
+"""
+
+
+def test_a_killed_build_is_no_corpus(tmp_path: Path) -> None:
+    """Killed at random instants, workers included: what is left does not open, and the next build succeeds."""
+    source = write_documents(make_documents(300, 300), tmp_path / "text.txt")
+    program = tmp_path / "build.py"
+    program.write_text(PROGRAM)
+    begin = time.monotonic()
+    subprocess.run([sys.executable, program, source, tmp_path / "whole"], check=True, capture_output=True)
+    duration = time.monotonic() - begin
+    draw, killed = random.Random(1), 0
+    for attempt in range(4):
+        out = tmp_path / str(attempt) / "out"
+        process = subprocess.Popen(
+            [sys.executable, program, source, out], stdout=subprocess.PIPE, start_new_session=True
+        )
+        assert process.stdout
+        process.stdout.readline()
+        time.sleep(draw.uniform(0, 0.7 * duration))
+        process.kill()
+        finished = b"done" in process.communicate()[0]
+        killed += not finished
+        for left in (tmp_path / str(attempt)).glob("*"):
+            if left == out:
+                assert open_corpus(left, verify=True).id == open_corpus(tmp_path / "whole").id
+            else:
+                with pytest.raises(InputError, match="unfinished build"):
+                    open_corpus(left)
+        _wait_for_group(process.pid)
+    assert killed >= 1
+
+
+def _wait_for_group(group: int) -> None:
+    """Workers of a killed build leave by themselves."""
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        try:
+            os.killpg(group, 0)
+        except ProcessLookupError:
+            return
+        time.sleep(0.05)
+    os.killpg(group, signal.SIGKILL)
+    raise AssertionError("workers outlived their parent")

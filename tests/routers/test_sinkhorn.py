@@ -1,0 +1,109 @@
+"""Sinkhorn against POT, and S-BASE's use of it."""
+
+from __future__ import annotations
+
+import numpy as np
+import ot
+import pytest
+import torch
+from routing_problems import build, context, inputs
+
+from routelaw.errors import InputError
+from routelaw.routers.sinkhorn import sinkhorn
+
+
+def plan_of(logits_ME, tolerance=1e-12, cap=20_000):
+    valid = torch.ones(1, len(logits_ME), dtype=torch.bool)
+    f, g, iterations, violation = sinkhorn(logits_ME[None], valid, tolerance, cap)
+    plan = torch.exp(logits_ME + f[0, :, None] + g[0]) / logits_ME.numel()
+    return plan, int(iterations), float(violation)
+
+
+@pytest.mark.parametrize(("tokens", "experts", "scale"), [(64, 8, 1.0), (100, 7, 3.0), (256, 16, 0.1), (40, 2, 5.0)])
+def test_plan_equals_POT(tokens, experts, scale):
+    generator = torch.Generator().manual_seed(tokens)
+    logits = scale * torch.randn(tokens, experts, generator=generator, dtype=torch.float64)
+    logits += scale * torch.randn(experts, generator=generator, dtype=torch.float64)
+    plan, _, violation = plan_of(logits)
+    marginals = np.full(tokens, 1 / tokens), np.full(experts, 1 / experts)
+    reference = ot.bregman.sinkhorn_log(*marginals, -logits.numpy(), 1.0, numItermax=50_000, stopThr=1e-13)
+    assert violation <= 1e-12
+    assert np.abs(plan.numpy() - reference).max() * tokens * experts <= 1e-6
+
+
+def test_stops_within_the_tolerance_and_reports_the_true_violation():
+    logits = 2 * torch.randn(512, 16, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    logits[:, 0] += 4
+    for tolerance in (1e-1, 1e-2, 1e-4):
+        plan, iterations, violation = plan_of(logits, tolerance, 200)
+        measured = (plan.sum(0) - 1 / 16).abs().sum() + (plan.sum(1) - 1 / 512).abs().sum()
+        assert violation == pytest.approx(measured.item(), rel=1e-6)
+        assert violation <= tolerance
+        assert plan_of(logits, tolerance, iterations - 1)[2] > tolerance
+
+
+def test_groups_stop_on_their_own():
+    logits = torch.randn(2, 128, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    logits[1, :, 0] += 6
+    valid = torch.ones(2, 128, dtype=torch.bool)
+    together = sinkhorn(logits, valid, 1e-6, 500)
+    for group in range(2):
+        alone = sinkhorn(logits[group : group + 1], valid[:1], 1e-6, 500)
+        for a, b in zip(together, alone, strict=True):
+            torch.testing.assert_close(a[group], b[0], rtol=1e-12, atol=1e-12)
+    assert together[2][0] < together[2][1]
+
+
+def test_padding_is_left_out():
+    logits = torch.randn(1, 96, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    valid = (torch.arange(96) % 3 != 0)[None]
+    _, g, iterations, violation = sinkhorn(logits, valid, 1e-8, 1000)
+    _, g_alone, iterations_alone, violation_alone = sinkhorn(logits[valid][None], valid[valid][None], 1e-8, 1000)
+    torch.testing.assert_close(g, g_alone)
+    assert iterations == iterations_alone
+    torch.testing.assert_close(violation, violation_alone)
+    _, g, _, violation = sinkhorn(logits, torch.zeros_like(valid), 1e-8, 1000)
+    assert (g == 0).all()
+    assert violation == 0
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_huge_logits_are_finite(dtype):
+    generator = torch.Generator().manual_seed(0)
+    logits = 1e4 * torch.randn(2, 64, 4, generator=generator, dtype=dtype).sign()
+    for value in sinkhorn(logits, torch.ones(2, 64, dtype=torch.bool), 1e-2, 200):
+        assert value.isfinite().all()
+
+
+def test_training_is_balanced_where_the_logits_are_not():
+    router, (x, ids) = build("s-base", experts=8), inputs(2048)
+    router.bias.data[0] += 3
+    own = torch.bincount(router(x, ids, context(2048, training=False)).expert_N, minlength=8)
+    routing = router(x, ids, context(2048, 2))
+    rebalanced = torch.bincount(routing.expert_N, minlength=8)
+    assert own.max() > 4 * 256
+    assert rebalanced.max() < 1.5 * 256
+    softmax = (x @ router.weight.T + router.bias).softmax(1)
+    torch.testing.assert_close(routing.weight_N, softmax.gather(1, routing.expert_N[:, None])[:, 0])
+    assert 1 <= routing.metrics["sinkhorn_iterations"] <= 200
+    assert routing.metrics["sinkhorn_violation"] <= 1e-2
+    assert routing.metrics["sinkhorn_capped"] == 0
+
+
+def test_the_cap_is_reported():
+    router, (x, ids) = build("s-base", experts=8, max_iterations=1, tolerance=1e-9), inputs(256)
+    assert router(x, ids, context(256, 2)).metrics["sinkhorn_capped"] == 1
+
+
+def test_balance_loss_is_on_the_original_decisions():
+    spec = {"experts": 8}
+    s_base, switch, (x, ids) = build("s-base", **spec), build("switch", **spec), inputs(128)
+    for ours, theirs in zip(s_base.parameters(), switch.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+    a, b = (r.losses(r(x, ids, context(128, 2)), None, None)["balance"] for r in (s_base, switch))
+    torch.testing.assert_close(a, b)
+
+
+def test_options_out_of_range_are_refused():
+    with pytest.raises(InputError, match="tolerance above 0"):
+        build("s-base", tolerance=0.0)
