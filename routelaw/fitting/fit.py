@@ -64,7 +64,7 @@ def fit_law(law: str | Law, points: Points, *, error: Error = "squared") -> Fit:
     params_P = law.from_search(search_P[None])[0]
     residual_N = law.log_loss(params_P[None], points.x)[0] - points.log_loss
     rmsle = float(np.sqrt(np.average(residual_N**2, weights=points.weight)))
-    status, warnings = _standing(law, points, search_P, bool(converged_R[0]))
+    status, warnings = standing(law, points, search_P, bool(converged_R[0]))
     params = {name: float(v) for name, v in zip(law.names, params_P, strict=True)}
     return Fit(law, points, params, rmsle, status, error, warnings, search_P)
 
@@ -165,7 +165,7 @@ def is_determined(fit: Fit, kept_N: Array) -> bool:
     return bool(singular_P[-1] > RANK_TOLERANCE)
 
 
-def _standing(law: Law, points: Points, search_P: Array, converged: bool) -> tuple[Status, tuple[str, ...]]:
+def standing(law: Law, points: Points, search_P: Array, converged: bool) -> tuple[Status, tuple[str, ...]]:
     warnings: list[str] = []
     low_P, high_P = law.search_bounds()
     for parameter, value, low, high in zip(law.parameters, search_P, low_P, high_P, strict=True):

@@ -71,21 +71,29 @@ class _Ends:
         )
         weights_LN = np.broadcast_to(points.weight, (live.size, len(points)))
         found = minimise(law, points.x, points.log_loss, weights_LN, self.search_BP[live], pull)
-        self.search_BP[live] = found.search_BP
         reached_L = pull.residual(found.search_BP, np.arange(live.size)) / pull.strength_B + pull.aim_B
         distance_L = np.sqrt(np.maximum(found.error_B - self.best, 0.0)) / self.noise
         side_L, estimate_L = self.side_B[live], self.estimate_B[live]
         within_L = distance_L < self.threshold
         self.reached_B[live] = reached_L
-        self.inside_B[live] = np.where(within_L, reached_L, self.inside_B[live])
-        self.inside_distance_B[live] = np.where(within_L, distance_L, self.inside_distance_B[live])
-        self.outside_B[live] = np.where(within_L, self.outside_B[live], reached_L)
-        self.outside_distance_B[live] = np.where(within_L, self.outside_distance_B[live], distance_L)
+        # A pulled search may fall into a worse basin. So each begins from the farthest point known to be inside, and
+        # brackets only ever tighten.
+        deeper_L = within_L & ((reached_L - self.inside_B[live]) * side_L >= 0)
+        nearer_L = ~within_L & ((reached_L - estimate_L) * side_L > 0)
+        nearer_L &= np.isnan(self.outside_B[live]) | ((reached_L - self.outside_B[live]) * side_L <= 0)
+        self.search_BP[live[deeper_L]] = found.search_BP[deeper_L]
+        self.inside_B[live] = np.where(deeper_L, reached_L, self.inside_B[live])
+        self.inside_distance_B[live] = np.where(deeper_L, distance_L, self.inside_distance_B[live])
+        self.outside_B[live] = np.where(nearer_L, reached_L, self.outside_B[live])
+        self.outside_distance_B[live] = np.where(nearer_L, distance_L, self.outside_distance_B[live])
         at_limit_L = (reached_L - self.limit_B[live]) * side_L >= -1e-9
         too_far_L = np.abs(self.aim_B[live] - estimate_L) > FARTHEST * self.spread_B[live]
         open_L = within_L & (at_limit_L | too_far_L | ~np.isfinite(reached_L))
         self.reached_B[live[open_L]] = side_L[open_L] * np.inf
-        self.done_B[live] = open_L | (np.abs(distance_L - self.threshold) < 2e-3 * self.threshold)
+        gap_L = (self.outside_B - self.inside_B)[live] * side_L
+        shut_L = gap_L <= 1e-3 * np.abs(self.outside_B[live] - estimate_L)
+        self.reached_B[live[shut_L]] = self.outside_B[live[shut_L]]
+        self.done_B[live] = open_L | shut_L | (np.abs(distance_L - self.threshold) < 2e-3 * self.threshold)
         self.aim_B[live] = self._next_aim()[live]
 
     def _next_aim(self) -> Array:
@@ -105,7 +113,10 @@ class _Ends:
         return np.where(np.isnan(self.outside_B), beyond_B, between_B + np.where(np.isfinite(short_B), short_B, 0.0))
 
     def intervals(self) -> list[Interval]:
-        lows, highs = self.reached_B[0::2], self.reached_B[1::2]
+        # An end not found in time is put where the error is known to be too high, or left open: never too narrow.
+        known_B = np.where(np.isnan(self.outside_B), self.side_B * np.inf, self.outside_B)
+        end_B = np.where(self.done_B, self.reached_B, known_B)
+        lows, highs = end_B[0::2], end_B[1::2]
         nothing = Interval(np.nan, np.nan, True, True)
         return [
             closed_interval(q, float(low), float(high)) if usable else nothing
@@ -140,11 +151,22 @@ class _Pull:
 
 
 def _linear_spread(fit: Fit, quantity: Quantity, noise: float) -> float:
-    """Standard error by linear propagation: the scale of the first aim, no more."""
+    """Standard error by linear propagation: the scale of the first aim, no more.
+
+    Parameters at a bound are held there, unless the quantity depends on nothing else: a Jacobian that vanishes towards
+    the bound would make every standard error enormous and every pull too weak.
+    """
     jac_NP = scaled_jacobian(fit.law, fit.points, fit.search_P)
     slope_P = _slope(fit.law, quantity, fit.search_P[None])[0]
-    covariance_PP = np.linalg.pinv(jac_NP.T @ jac_NP, rcond=1e-13)
-    return float(noise * np.sqrt(max(slope_P @ covariance_PP @ slope_P, 0.0)))
+    low_P, high_P = fit.law.search_bounds()
+    inner_P = ~(np.isclose(fit.search_P, low_P) | np.isclose(fit.search_P, high_P))
+    for kept_P in (inner_P, np.ones_like(inner_P)):
+        jac_NK, slope_K = jac_NP[:, kept_P], slope_P[kept_P]
+        covariance_KK = np.linalg.pinv(jac_NK.T @ jac_NK, rcond=1e-13)
+        spread = float(noise * np.sqrt(max(slope_K @ covariance_KK @ slope_K, 0.0)))
+        if spread > 0:
+            return spread
+    return 0.0
 
 
 def _slope(law: Law, quantity: Quantity, search_BP: Array) -> Array:

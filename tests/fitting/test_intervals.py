@@ -225,3 +225,20 @@ def test_profile_intervals_of_a_nonlinear_law_cover_as_they_claim():
         (interval,) = profile_intervals(fit_law(law, simulated(seed=seed)), [e_max])
         held += interval.low <= TRUE["e_max"] <= interval.high
     assert abs(held / repeats - 0.9) < 0.1
+
+
+def test_a_profile_is_not_caught_in_a_worse_basin():
+    """A ridge with a trap at e_max = 2; by brute force over a grid the upper end of `a` is −0.0780."""
+    fit = fit_law("saturated", simulated(experts=6, e_max=5e3, seed=2))
+    a = parameter_quantities(fit.law)[0]
+    (interval,) = profile_intervals(fit, [a])
+    assert interval.high == pytest.approx(-0.0780, abs=2e-4)
+
+
+def test_profile_ends_stay_in_order_with_a_parameter_at_its_bound():
+    fit = fit_law("saturated", simulated(experts=4, e_max=5e3, seed=3))
+    assert fit.status == "at-bound"
+    for quantity, interval in zip(
+        parameter_quantities(fit.law), profile_intervals(fit, parameter_quantities(fit.law)), strict=True
+    ):
+        assert interval.low <= quantity.value(float(quantity.of(fit.params_BP)[0])) <= interval.high
