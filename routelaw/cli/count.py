@@ -6,7 +6,10 @@ import typer
 
 
 def count(
-    size: Annotated[str, typer.Option(help="A size of the paper (15M … 7B) or of the fine ladder, such as 207M.")],
+    size: Annotated[
+        str,
+        typer.Option(help="Of the paper (15M … 7B), miniature (0.2M … 20M), or a rung such as 207M."),
+    ],
     router: Annotated[str, typer.Option(help="dense, s-base, rl-r, hash, switch or base.")] = "dense",
     experts: Annotated[int, typer.Option(help="E: experts in each routed block.")] = 1,
     k: Annotated[int, typer.Option(help="K: experts that a token visits.")] = 1,
@@ -24,10 +27,11 @@ def count(
 
     from routelaw.specs import counting
     from routelaw.specs.sizes import get_size
+    from routelaw.specs.techniques import known_router
 
     counts = counting.count(
         get_size(size),
-        router,
+        known_router(router),
         experts,
         k=k,
         routing_frequency=routing_frequency,

@@ -17,16 +17,17 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # Rich's help costs as much as everything else at start
 )
-app.command()(fit.fit)
-app.command()(compare.compare)
-app.command()(epc.epc)
-app.add_typer(plan.app, name="plan")
-app.command()(reproduce.reproduce)
-app.command()(count.count)
-app.add_typer(corpus.app, name="corpus")
-app.add_typer(data.app, name="data")
-app.command()(demo.demo)
+app.command(short_help="Fit a law to losses, and judge it")(fit.fit)
+app.command(short_help="Rank laws, and routers, with their noise")(compare.compare)
+app.command(short_help="The dense model that a routed one equals")(epc.epc)
+app.add_typer(plan.app, name="plan", short_help="The best model for a budget")
+app.command(short_help="The paper's tables and figures, redone")(reproduce.reproduce)
+app.command(short_help="Parameters and FLOPs of a model, exactly")(count.count)
+app.add_typer(corpus.app, name="corpus", short_help="Turn text into tokens")
+app.add_typer(data.app, name="data", short_help="The losses released with the paper")
+app.command(short_help="The whole story so far, on one page")(demo.demo)
 
 
 def main() -> None:

@@ -1,0 +1,198 @@
+"""`routelaw train`: one run, from a spec to a result; give the same command again to continue."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from routelaw.corpus import Corpus
+    from routelaw.specs.run import ExecutionSpec, RunSpec
+    from routelaw.training.run import Progress, Result
+
+
+def train(
+    corpus: Annotated[Path | None, typer.Option(help="A corpus made by `routelaw corpus build`.")] = None,
+    spec: Annotated[
+        Path | None, typer.Option(help="A TOML file with [model], [router], [train], [execution]; options win over it.")
+    ] = None,
+    size: Annotated[str | None, typer.Option(help="A model size by name.")] = None,
+    router: Annotated[str | None, typer.Option(help="dense, s-base, rl-r, hash, switch or base.")] = None,
+    experts: Annotated[int | None, typer.Option(help="E: experts in each routed block.")] = None,
+    k: Annotated[int | None, typer.Option(help="K: experts that a token visits.")] = None,
+    routing_frequency: Annotated[float | None, typer.Option(help="R: share of the blocks that is routed.")] = None,
+    steps: Annotated[int | None, typer.Option(help="Optimiser steps.")] = None,
+    batch: Annotated[int | None, typer.Option(help="Sequences per step.")] = None,
+    sequence_length: Annotated[int | None, typer.Option(help="Tokens in a sequence.")] = None,
+    learning_rate: Annotated[float | None, typer.Option(help="Peak of the learning rate.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of everything drawn.")] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="Any other field: router.capacity_factor=0 (repeatable).")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="The run's folder; runs/<run_id> unless given.")] = None,
+    device: Annotated[str | None, typer.Option(help="auto, cpu or cuda.")] = None,
+    threads: Annotated[int | None, typer.Option(help="CPU threads; torch's choice unless given.")] = None,
+    micro_batches: Annotated[int | None, typer.Option(help="Forward passes that a batch is split into.")] = None,
+    evaluate_every: Annotated[int | None, typer.Option(help="Steps between evaluations.")] = None,
+    save_every: Annotated[int | None, typer.Option(help="Steps between checkpoints.")] = None,
+    evaluate_on: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=CORPUS", help="Evaluate on this corpus, too (repeatable).")
+    ] = None,
+    track: Annotated[str | None, typer.Option(help="tensorboard or wandb, beside the run's own log.")] = None,
+    plugin: Annotated[
+        list[Path] | None, typer.Option(help="A Python file that registers a router. Code, so only what you trust.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Nothing but one JSON object at the end.")] = False,
+) -> None:
+    """Train a dense or routed language model. A run that was stopped continues from its newest whole checkpoint."""
+    from routelaw.cli.output import print_json
+    from routelaw.cli.run_tables import gather_tables
+
+    tables = gather_tables(
+        spec,
+        {
+            "corpus": None if corpus is None else str(corpus),
+            "model.size": size,
+            "model.sequence_length": sequence_length,
+            "router.name": router,
+            "router.experts": experts,
+            "router.k": k,
+            "router.routing_frequency": routing_frequency,
+            "train.steps": steps,
+            "train.batch": batch,
+            "train.learning_rate": learning_rate,
+            "train.seed": seed,
+            "execution.device": device,
+            "execution.threads": threads,
+            "execution.micro_batches": micro_batches,
+            "execution.evaluate_every": evaluate_every,
+            "execution.save_every": save_every,
+        },
+        set_ or [],
+    )
+    where = str(spec) if spec else "the options"
+    opened, meant, execution = _understood(tables, where, plugin or [])
+    others = _other_corpora(evaluate_on or [])
+    folder = out or Path("runs") / meant.run_id
+    if not as_json:
+        _show_derived(meant, opened, folder)
+    result = _trained(meant, execution, opened, folder, others, track, quiet=as_json)
+    if as_json:
+        print_json({key: getattr(result, key) for key in ("run_id", "status", "step", "loss_validation")})
+    else:
+        _show_result(result, folder)
+
+
+def _understood(tables: dict[str, Any], where: str, plugins: list[Path]) -> tuple[Corpus, RunSpec, ExecutionSpec]:
+    """Tables of plain values as a corpus and specs; the vocabulary is the corpus's own unless given."""
+    from routelaw.corpus.shards import open_corpus
+    from routelaw.errors import InputError
+    from routelaw.routers.router import load_router
+    from routelaw.specs.files import from_mapping, run_spec
+    from routelaw.specs.run import ExecutionSpec
+    from routelaw.specs.techniques import canonical_router
+
+    for plugin in plugins:
+        load_router(plugin)
+    path = tables.pop("corpus", None)
+    if not isinstance(path, str):
+        raise InputError(
+            "name a corpus with --corpus; `routelaw corpus build python --out DIR` makes one of any Python."
+        )
+    corpus = open_corpus(path)
+    execution = from_mapping(ExecutionSpec, tables.pop("execution", {}), f"{where} [execution]")
+    model, router = tables.setdefault("model", {}), tables.setdefault("router", {})
+    model.setdefault("vocabulary", corpus.vocabulary)
+    if isinstance(router.get("name"), str):
+        router["name"] = canonical_router(router["name"])
+    return corpus, run_spec(tables, corpus.id, where), execution
+
+
+def _other_corpora(items: list[str]) -> dict[str, Corpus]:
+    from routelaw.cli.named_paths import named_paths
+    from routelaw.corpus.shards import open_corpus
+
+    return {name: open_corpus(path) for name, path in named_paths(items, "--evaluate-on").items()}
+
+
+def _trained(
+    spec: RunSpec,
+    execution: ExecutionSpec,
+    corpus: Corpus,
+    folder: Path,
+    others: dict[str, Corpus],
+    track: str | None,
+    quiet: bool,
+) -> Result:
+    """Run it with a live line on stderr; losses of evaluations stay on the screen."""
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+
+    from routelaw.cli.output import progress
+    from routelaw.training.run import run
+    from routelaw.training.tracking import tracking
+
+    columns = (MofNCompleteColumn(), BarColumn(bar_width=20), TextColumn("{task.fields[line]}"))
+    with progress(*columns, quiet=quiet) as bar, tracking(track, folder, spec, execution.log_every) as follow:
+        task = bar.add_task("", total=spec.train.steps, line="")
+
+        def observe(seen: Progress) -> None:
+            follow(seen)
+            bar.update(task, completed=seen.info.step, line=_line(seen))
+            if seen.losses and not quiet:
+                losses = ", ".join(f"{key} {_loss(value)}" for key, value in seen.losses.items())
+                bar.console.print(f"step {seen.info.step}: {losses}", highlight=False)
+
+        def notice(sentence: str) -> None:
+            typer.echo(f"note: {sentence}", err=True)
+
+        try:
+            return run(spec, execution, corpus, folder, others=others, observe=observe, notice=notice)
+        except KeyboardInterrupt:
+            typer.echo(f"stopped; the same command continues from the last checkpoint in {folder}.", err=True)
+            raise typer.Exit(130) from None
+
+
+def _line(seen: Progress) -> str:
+    from datetime import timedelta
+
+    info = seen.info
+    left = timedelta(seconds=round(seen.seconds_left))
+    dropped = f", {info.dropped:.1%} dropped" if info.layers else ""
+    skipped = ", skipped" if info.skipped else ""
+    return f"loss {info.loss:.4f}, {seen.tokens_per_second:,.0f} tokens/s{dropped}{skipped}, {left} left"
+
+
+def _loss(value: float | None) -> str:
+    return "not finite" if value is None else f"{value:.4f}"
+
+
+def _show_derived(spec: RunSpec, corpus: Corpus, folder: Path) -> None:
+    from routelaw.cli.output import show
+    from routelaw.training.record import tokens_after
+    from routelaw.training.schedule import warmup_steps
+
+    counts, architecture, train = spec.counts, spec.model.architecture, spec.train
+    tokens = tokens_after(spec, train.steps)
+    routed = ", ".join(map(str, spec.routed_blocks)) or "none"
+    groups = f", in groups of {spec.group_tokens:,} tokens" if spec.routed_blocks else ""
+    show(
+        f"run {spec.run_id} in {folder}",
+        f"  model     {architecture.blocks} blocks of width {architecture.d_model}, {architecture.heads} heads of "
+        f"{architecture.kv_size}, vocabulary {spec.model.vocabulary:,}, sequences of {spec.model.sequence_length:,}",
+        f"  router    {spec.router.name}, {spec.router.experts} experts; routed blocks: {routed}{groups}",
+        f"  counts    N {counts.active_params:,} active and P {counts.total_params:,} total parameters, "
+        f"F {counts.flops_per_token:,} FLOPs per token",
+        f"  training  {train.steps:,} steps of {train.batch:,} sequences: {tokens:,} tokens, "
+        f"{tokens / max(len(corpus.train.tokens), 1):.2f} times the corpus; warm-up of {warmup_steps(train):,} steps "
+        f"to {train.learning_rate:g}",
+    )
+
+
+def _show_result(result: Result, folder: Path) -> None:
+    from routelaw.cli.output import show
+
+    skipped = f", {result.skipped} steps skipped" if result.skipped else ""
+    loss = _loss(result.loss_validation)
+    show(f"{result.status} after {result.step:,} steps: loss_validation {loss}{skipped} ({folder})")
