@@ -1,4 +1,4 @@
-"""Run tables in files: CSV (plain or compressed) and Parquet, told apart by content."""
+"""Run tables in files: CSV (plain or compressed) and Parquet, told apart by content; and in folders of runs."""
 
 import csv
 import io
@@ -10,6 +10,7 @@ from routelaw.errors import InputError
 from routelaw.runs.clark2022 import import_release, is_release
 from routelaw.runs.codecs import compress, decompress, foreign_format
 from routelaw.runs.extras import typed_extra
+from routelaw.runs.folders import read_run_folders
 from routelaw.runs.table import DESCRIPTION, LOSS_PREFIX, RunTable
 from routelaw.runs.writing import write_atomically
 
@@ -17,8 +18,11 @@ PARQUET_MAGIC = b"PAR1"
 
 
 def read_runs(path: str | Path) -> RunTable:
-    """The run table in a CSV or Parquet file. The paper's release is recognised by its header and imported."""
+    """The run table in a CSV or Parquet file, or of the runs in a folder. The paper's release is recognised by its
+    header and imported."""
     source = str(path)
+    if Path(path).is_dir():
+        return read_run_folders(Path(path))
     content = decompress(_content(Path(path)), source)
     if not content.strip():
         raise InputError(f"{source}: the file is empty.")
@@ -50,8 +54,6 @@ def write_runs(table: RunTable, path: str | Path, force: bool = False) -> None:
 
 
 def _content(path: Path) -> bytes:
-    if path.is_dir():
-        raise InputError(f"{path}: this is a directory; give a CSV or Parquet file.")
     try:
         return path.read_bytes()
     except FileNotFoundError:

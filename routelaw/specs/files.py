@@ -16,6 +16,7 @@ from routelaw.specs.run import ModelSpec, RouterSpec, RunSpec, TrainSpec
 from routelaw.specs.sizes import get_size
 
 T = TypeVar("T")
+KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text", dict: "a table", list: "a list"}
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -24,55 +25,63 @@ def read_toml(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror}).") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: is not TOML: {error}.") from None
+        raise InputError(f"{path}: is not TOML: {str(error).rstrip('.')}.") from None
 
 
 def from_mapping(kind: type[T], values: Mapping[str, Any], where: str) -> T:
     """Build a spec from plain values; unknown, missing or mistyped keys are named with where they stand."""
     hints = get_type_hints(kind)
     known = {f.name: f for f in fields(kind) if f.init}  # pyrefly: ignore
-    for key in values:
-        if key not in known:
-            raise InputError(f"{where}: unknown key {key!r}{nearest_hint(key, known)}; it takes {', '.join(known)}.")
+    check_keys(values, known, where)
     for name, f in known.items():
         if name not in values and f.default is MISSING and f.default_factory is MISSING:
             raise InputError(f"{where}: {name} is missing.")
-    return kind(**{key: _typed(value, hints[key], f"{where}.{key}") for key, value in values.items()})
+    return kind(**{key: _typed(value, hints[key], f"{where}: {key}") for key, value in values.items()})
+
+
+def check_keys(values: Any, known: Mapping[str, Any] | tuple[str, ...], where: str) -> None:
+    if not isinstance(values, Mapping):
+        raise InputError(f"{where} must be a table of {', '.join(known)}, not {values!r}.")
+    for key in values:
+        if key not in known:
+            raise InputError(f"{where}: unknown key {key!r}{nearest_hint(key, known)}; it takes {', '.join(known)}.")
 
 
 def _typed(value: Any, hint: Any, where: str) -> Any:
     options = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
-    for option in options:
-        plain = get_origin(option) or option
-        if plain is float and isinstance(value, int | float) and not isinstance(value, bool):
-            return float(value)
-        if plain is int and isinstance(value, bool):
-            continue
-        if isinstance(plain, type) and isinstance(value, plain):
+    kinds = [get_origin(option) or option for option in options]
+    for kind in kinds:
+        if kind is Any:
             return value
-    wanted = " or ".join(getattr(get_origin(o) or o, "__name__", str(o)) for o in options if o is not type(None))
+        if kind is float and isinstance(value, int | float) and not isinstance(value, bool):
+            return float(value)
+        if isinstance(value, kind) and not (kind is int and isinstance(value, bool)):
+            return value
+    wanted = " or ".join(KINDS.get(kind, kind.__name__) for kind in kinds if kind is not types.NoneType)
     raise InputError(f"{where} must be {wanted}, not {value!r}.")
 
 
 def model_spec(values: Mapping[str, Any], where: str) -> ModelSpec:
     """A model by `size = "0.8M"` or by its four numbers."""
-    values = dict(values)
-    numbers = {f.name: values.pop(f.name) for f in fields(Architecture) if f.name in values}
-    if "size" in values:
-        if numbers:
-            raise InputError(f"{where}: give either size or {', '.join(numbers)}, not both.")
-        architecture = get_size(values.pop("size"))
+    parts = tuple(f.name for f in fields(Architecture))
+    others = tuple(f.name for f in fields(ModelSpec) if f.name != "architecture")
+    check_keys(values, ("size", *parts, *others), where)
+    given = [name for name in parts if name in values]
+    if "size" not in values:
+        if not given:
+            raise InputError(f'{where}: give a size such as "0.8M", or {", ".join(parts)}.')
+        architecture = from_mapping(Architecture, {name: values[name] for name in given}, where)
+    elif given:
+        raise InputError(f"{where}: give either size or {', '.join(given)}, not both.")
     else:
-        architecture = from_mapping(Architecture, numbers, where)
-    return from_mapping(ModelSpec, {**values, "architecture": architecture}, where)
+        architecture = get_size(_typed(values["size"], str, f"{where}: size"))
+    rest = {name: values[name] for name in others if name in values}
+    return from_mapping(ModelSpec, {**rest, "architecture": architecture}, where)
 
 
 def run_spec(values: Mapping[str, Any], corpus: str, where: str) -> RunSpec:
     """A run from its tables [model], [router] and [train]; the corpus is given by its content hash."""
-    known = ("model", "router", "train")
-    for key in values:
-        if key not in known:
-            raise InputError(f"{where}: unknown table [{key}]{nearest_hint(key, known)}.")
+    check_keys(values, ("model", "router", "train"), where)
     return RunSpec(
         model=model_spec(values.get("model", {}), f"{where} [model]"),
         router=from_mapping(RouterSpec, values.get("router", {}), f"{where} [router]"),
@@ -87,12 +96,18 @@ def to_mapping(spec: RunSpec) -> dict[str, Any]:
 
 
 def from_stored(values: Mapping[str, Any], where: str) -> RunSpec:
-    """The inverse of `to_mapping`."""
-    model = dict(values["model"])
-    architecture = from_mapping(Architecture, model.pop("architecture"), where)
+    """The inverse of `to_mapping`, as strict as a file of the user's: what is stored may be damaged, or be newer."""
+    tables = ("model", "router", "train", "corpus")
+    check_keys(values, tables, where)
+    for name in tables:
+        if name not in values:
+            raise InputError(f"{where}: {name} is missing.")
+    model = dict(_typed(values["model"], dict, f"{where}: model"))
+    if "architecture" in model:
+        model["architecture"] = from_mapping(Architecture, model["architecture"], f"{where} [architecture]")
     return RunSpec(
-        model=from_mapping(ModelSpec, {**model, "architecture": architecture}, where),
-        router=from_mapping(RouterSpec, values["router"], where),
-        train=from_mapping(TrainSpec, values["train"], where),
-        corpus=values["corpus"],
+        model=from_mapping(ModelSpec, model, f"{where} [model]"),
+        router=from_mapping(RouterSpec, values["router"], f"{where} [router]"),
+        train=from_mapping(TrainSpec, values["train"], f"{where} [train]"),
+        corpus=_typed(values["corpus"], str, f"{where}: corpus"),
     )

@@ -10,19 +10,28 @@ from __future__ import annotations
 from routelaw.errors import InputError
 from routelaw.specs.counting import routed_blocks
 
+PLACEMENTS = ("even", "interior")
+
+
+def canonical_placement(placement: str) -> str:
+    """One spelling: lower case, and block numbers in order, so that "4, 2" and "2,4" are the same placement."""
+    placement = placement.strip().lower()
+    return placement if placement in PLACEMENTS else ",".join(str(block) for block in sorted(_listed(placement)))
+
 
 def routed_positions(blocks: int, routing_frequency: float, placement: str = "even") -> tuple[int, ...]:
     """Block numbers, from 1, in order."""
     n = routed_blocks(blocks, routing_frequency)
+    if placement in PLACEMENTS and n < 1:
+        raise InputError(f"a routing frequency of {routing_frequency:g} routes none of the {blocks} blocks.")
     if placement == "even":
-        if n < 1:
-            raise InputError(f"a routing frequency of {routing_frequency:g} routes none of the {blocks} blocks.")
         chosen = [max(blocks - 1, 1)] if n == 1 else [round(i * blocks / n) for i in range(1, n + 1)]
     elif placement == "interior":
-        chosen = [max(round(i * blocks / (n + 1)), 1) for i in range(1, n + 1)]
+        inside = [max(round(i * blocks / (n + 1)), 1) for i in range(1, n + 1)]
+        chosen = inside if n < blocks else list(range(1, blocks + 1))
     else:
         chosen = _listed(placement)
-    if not chosen or len(set(chosen)) != len(chosen) or not all(1 <= b <= blocks for b in chosen):
+    if len(set(chosen)) != len(chosen) or not all(1 <= b <= blocks for b in chosen):
         raise InputError(f"placement {placement!r} does not name distinct blocks between 1 and {blocks}.")
     return tuple(sorted(chosen))
 

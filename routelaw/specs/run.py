@@ -3,20 +3,27 @@
 Two specs with the same meaning have the same `run_id`, wherever and however they are executed. A field that stands at
 the default it had when it was introduced is left out of the hash, so an option added later changes no old id (golden
 ids are tested). Where a run happens, how it is laid out and how often it reports is an `ExecutionSpec`: not hashed.
+
+What is spelled out is part of the meaning: a balance weight or an option written down at the value that the technique
+would use anyway gives another id than leaving it out. Only the technique's file knows those values, ids must not
+need it, and a number written down stays what it is if the technique's default ever changes.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from typing import Any
 
-from routelaw.errors import InputError
 from routelaw.specs.architecture import Architecture
+from routelaw.specs.consistency import check
 from routelaw.specs.counting import Counts, count
-from routelaw.specs.placement import routed_positions
-from routelaw.specs.techniques import DENSE
+from routelaw.specs.placement import canonical_placement, routed_positions
+from routelaw.specs.techniques import DENSE, canonical_router
+
+USUAL_GROUP = 8
+"""Sequences in a routing group that nobody asked for otherwise."""
 
 
 @dataclass(frozen=True)
@@ -36,13 +43,13 @@ class RouterSpec:
     k: int = 1
     routing_frequency: float = 0.5
     placement: str = "even"
-    """even: blocks i·L/n; interior: i·L/(n+1); or block numbers such as "2,4,5"."""
+    """even: blocks i·L/n; interior: i·L/(n+1); or block numbers such as "2,4,5", which then give R."""
     capacity_factor: float = 2.0
     """C: in training an expert takes at most ⌈C·T·K/E⌉ tokens of a group of T; 0 is dropless."""
     shared_slots: int = 1
     """Experts that share their slots (those of one device, in the paper)."""
     group_tokens: int = 0
-    """T: tokens over which Sinkhorn, assignment, capacity and balance act; 0 is one sequence-batch of 8."""
+    """T: tokens over which Sinkhorn, assignment, capacity and balance act; 0 is at most 8 sequences, by the batch."""
     shuffle_groups: int = 1
     """Groups whose tokens are dealt out anew before assignment; 1 is no shuffle."""
     shared_decisions: bool = False
@@ -51,6 +58,10 @@ class RouterSpec:
     """None is the technique's own default."""
     options: dict[str, Any] = field(default_factory=dict)
     """Options of this technique alone; its file declares and checks them."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", canonical_router(self.name))
+        object.__setattr__(self, "placement", canonical_placement(self.placement))
 
 
 @dataclass(frozen=True)
@@ -110,16 +121,32 @@ class RunSpec:
         return routed_positions(self.model.architecture.blocks, self.router.routing_frequency, self.router.placement)
 
     @property
+    def routing_frequency(self) -> float:
+        """R as it came out: of the blocks named where a placement names them, else as asked."""
+        if self.router.placement in ("even", "interior") or self.router.name == DENSE:
+            return self.router.routing_frequency
+        return len(self.routed_blocks) / self.model.architecture.blocks
+
+    @property
     def variant(self) -> str:
-        """What else about the routing differs from the technique's defaults, in canonical form; empty for none."""
+        """What else about the model differs from the technique's defaults, in canonical form; empty for none.
+
+        `shared_decisions`, `capacity_factor=1,shared_slots=4`, `placement=2+4+5`: in alphabetical order.
+        """
         main = ("name", "experts", "k", "routing_frequency", "options")
-        changed = {k: v for k, v in meaning_of(self.router).items() if k not in main} | self.router.options
-        return ",".join(f"{key}={changed[key]}" for key in sorted(changed))
+        changed = {k: v for k, v in meaning_of(self.router).items() if k not in main}
+        changed |= meaning_of(self.router.options)
+        changed |= {k: v for k, v in meaning_of(self.model).items() if k == "positions"}
+        return ",".join(_named(key, changed[key]) for key in sorted(changed))
 
     @property
     def group_tokens(self) -> int:
-        """Tokens of a routing group: as asked, else eight sequences or the whole batch if it is smaller."""
-        return self.router.group_tokens or min(8, self.train.batch) * self.model.sequence_length
+        """Tokens of a routing group: as asked, else as many sequences up to eight as leave whole groups."""
+        if self.router.group_tokens:
+            return self.router.group_tokens
+        together = max(self.train.batch // max(self.router.shuffle_groups, 1), 1)
+        sequences = next(n for n in range(USUAL_GROUP, 0, -1) if together % n == 0)
+        return sequences * self.model.sequence_length
 
 
 @dataclass(frozen=True)
@@ -143,60 +170,28 @@ class ExecutionSpec:
 
 
 def meaning_of(value: Any) -> Any:
-    """The content of a spec without fields at their defaults: what is hashed."""
+    """The content of a spec without fields at their defaults, as plain values: what is hashed.
+
+    A whole number is the same whether it was written 1 or 1.0.
+    """
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, dict):
+        return {key: meaning_of(own) for key, own in value.items()}
+    if isinstance(value, list | tuple):
+        return [meaning_of(own) for own in value]
     if not is_dataclass(value) or isinstance(value, type):
         return value
-    content = {}
-    for f in fields(value):
-        own = getattr(value, f.name)
-        default = (
-            f.default
-            if f.default is not MISSING
-            else f.default_factory()
-            if f.default_factory is not MISSING
-            else MISSING
-        )
-        if default is MISSING or own != default:
-            content[f.name] = meaning_of(own)
-    return content
+    content = {f.name: (getattr(value, f.name), default_of(f)) for f in fields(value)}
+    return {name: meaning_of(own) for name, (own, default) in content.items() if default is MISSING or own != default}
 
 
-def check(spec: RunSpec) -> None:
-    """What must hold between fields, each in one sentence."""
-    model, router, train = spec.model, spec.router, spec.train
-    positive = {
-        "train.steps": train.steps,
-        "train.batch": train.batch,
-        "train.learning_rate": train.learning_rate,
-        "model.sequence_length": model.sequence_length,
-        "model.vocabulary": model.vocabulary,
-        "router.shuffle_groups": router.shuffle_groups,
-        "router.shared_slots": router.shared_slots,
-    }
-    for name, value in positive.items():
-        if value <= 0:
-            raise InputError(f"{name} must be above 0, not {value:g}.")
-    if model.positions not in ("xl", "rope"):
-        raise InputError(f"model.positions is xl or rope, not {model.positions!r}.")
-    if router.name == DENSE:
-        if router.experts != 1:
-            raise InputError(f"a dense model has one expert, not {router.experts}; name a router to have more.")
-        return
-    batch_tokens = train.batch * model.sequence_length
-    block_tokens = spec.group_tokens * router.shuffle_groups
-    if spec.group_tokens % model.sequence_length:
-        raise InputError(
-            f"router.group_tokens = {spec.group_tokens} must be a whole number of sequences of {model.sequence_length}."
-        )
-    if batch_tokens % block_tokens:
-        raise InputError(
-            f"a batch of {batch_tokens} tokens does not hold whole shuffle blocks of {block_tokens} "
-            f"({router.shuffle_groups} groups of {spec.group_tokens}): change train.batch or router.group_tokens."
-        )
-    if not 1 <= router.k <= router.experts:
-        raise InputError(f"router.k must lie between 1 and experts = {router.experts}, not {router.k}.")
-    if router.capacity_factor < 0:
-        raise InputError(f"router.capacity_factor must be 0 (dropless) or positive, not {router.capacity_factor:g}.")
-    if router.experts % router.shared_slots:
-        raise InputError(f"router.shared_slots = {router.shared_slots} must divide experts = {router.experts}.")
-    _ = spec.routed_blocks
+def default_of(f: Field[Any]) -> Any:
+    return f.default_factory() if f.default_factory is not MISSING else f.default
+
+
+def _named(key: str, value: Any) -> str:
+    if value is True:
+        return key
+    words = value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
+    return f"{key}={words.replace(',', '+')}"

@@ -207,7 +207,7 @@ def test_output_that_exists_or_cannot_be_written(refused, tmp_path) -> None:
 def test_usage_errors_are_code_2_too(command, words) -> None:
     code, out, err = command(*words.split())
     assert (code, out) == (2, "")
-    assert "\nError: " in err
+    assert "Error: " in err
     assert "Traceback" not in err
 
 
