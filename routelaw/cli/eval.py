@@ -31,6 +31,7 @@ def evaluate(
         str | None, typer.Option(help="Of a .txt: separator, line or file; line for lambada.", show_default=False)
     ] = None,
     key: Annotated[str, typer.Option(help="Key or column that holds the text of a record.")] = "text",
+    errors: Annotated[str, typer.Option(help="Invalid UTF-8: strict stops, replace goes on with U+FFFD.")] = "strict",
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     threads: Annotated[int, typer.Option(min=0, help="CPU threads; 0 is torch's choice.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of tables.")] = False,
@@ -64,6 +65,7 @@ def evaluate(
             limit=limit,
             documents=documents,
             key=key,
+            errors=errors,
         )
         trials.append(trial)
         row = {"run_id": trained.spec.run_id, "step": trained.step, **trial.as_dict()}

@@ -8,7 +8,8 @@ from contextlib import suppress
 
 import typer
 
-from routelaw.cli import compare, corpus, count, data, demo, epc, fit, plan, reproduce
+from routelaw.cli import compare, corpus, count, data, demo, epc, fit, plan, reproduce, train
+from routelaw.cli import eval as evaluate
 from routelaw.errors import InputError
 
 app = typer.Typer(
@@ -24,6 +25,8 @@ app.command(short_help="Rank laws, and routers, with their noise")(compare.compa
 app.command(short_help="The dense model that a routed one equals")(epc.epc)
 app.add_typer(plan.app, name="plan", short_help="The best model for a budget")
 app.command(short_help="The paper's tables and figures, redone")(reproduce.reproduce)
+app.command(short_help="Train one run, or go on with it")(train.train)
+app.command("eval", short_help="Likelihood of texts under a run")(evaluate.evaluate)
 app.command(short_help="Parameters and FLOPs of a model, exactly")(count.count)
 app.add_typer(corpus.app, name="corpus", short_help="Turn text into tokens")
 app.add_typer(data.app, name="data", short_help="The losses released with the paper")

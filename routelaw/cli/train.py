@@ -92,7 +92,6 @@ def _understood(tables: dict[str, Any], where: str, plugins: list[Path]) -> tupl
     from routelaw.routers.router import load_router
     from routelaw.specs.files import from_mapping, run_spec
     from routelaw.specs.run import ExecutionSpec
-    from routelaw.specs.techniques import canonical_router
 
     for plugin in plugins:
         load_router(plugin)
@@ -103,10 +102,8 @@ def _understood(tables: dict[str, Any], where: str, plugins: list[Path]) -> tupl
         )
     corpus = open_corpus(path)
     execution = from_mapping(ExecutionSpec, tables.pop("execution", {}), f"{where} [execution]")
-    model, router = tables.setdefault("model", {}), tables.setdefault("router", {})
-    model.setdefault("vocabulary", corpus.vocabulary)
-    if isinstance(router.get("name"), str):
-        router["name"] = canonical_router(router["name"])
+    if isinstance(model := tables.setdefault("model", {}), dict):
+        model.setdefault("vocabulary", corpus.vocabulary)
     return corpus, run_spec(tables, corpus.id, where), execution
 
 

@@ -47,6 +47,12 @@ def test_wrong_input_is_one_error(app: typer.Typer) -> None:
     assert "did you mean '370M'" in str(result.exception)
 
 
+def test_a_misspelt_router_is_refused_though_any_name_can_be_counted(app: typer.Typer) -> None:
+    result = CliRunner().invoke(app, ["--size", "0.8M", "--router", "s-bass", "--experts", "8"])
+    assert isinstance(result.exception, InputError)
+    assert "Unknown router 's-bass' (did you mean 's-base'?)" in str(result.exception)
+
+
 def test_command_modules_import_nothing_heavy() -> None:
     program = (
         "import sys, routelaw.cli.count, routelaw.cli.data\n"

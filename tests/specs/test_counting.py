@@ -8,7 +8,8 @@ import pytest
 from routelaw.errors import InputError
 from routelaw.specs.architecture import Architecture
 from routelaw.specs.counting import count, routed_blocks
-from routelaw.specs.sizes import get_size
+from routelaw.specs.sizes import NAMED_SIZES, get_size
+from routelaw.specs.techniques import TECHNIQUES
 
 SMALL = Architecture(d_model=16, blocks=4, heads=2, kv_size=8)
 
@@ -117,7 +118,9 @@ def test_routed_blocks_of_the_release() -> None:
         ("hash", 8, {"ffws_per_expert": 0}, "at least one FFW"),
         ("dense", 1, {"ffws_per_expert": 2, "flop_increase": 2}, "not both"),
         ("hash", 8, {"vocabulary": 0}, "must be positive"),
-        ("s-bass", 8, {}, r"Unknown router 's-bass' \(did you mean 's-base'\?\)"),
+        ("", 8, {}, "A router has a name"),
+        ("s-base", 8, {"routed": 5}, "none and all of the 4 blocks can be routed, not 5"),
+        ("s-base", 8, {"positions": "sine"}, "Positions are xl or rope, not 'sine'"),
     ],
 )
 def test_wrong_choices(router: str, experts: int, options: dict, sentence: str) -> None:
@@ -125,3 +128,46 @@ def test_wrong_choices(router: str, experts: int, options: dict, sentence: str) 
         count(SMALL, router, experts, **options)
     assert str(caught.value).endswith(".")
     assert "\n" not in str(caught.value)
+
+
+def by_the_formula(a: Architecture, router: str, e: int, k: int, nr: int, rope: bool) -> tuple[int, int, int]:
+    """The sums of FACTS, term by term; with rotary positions one projection and one score product fewer."""
+    d, hv, length, vocabulary = a.d_model, a.heads * a.kv_size, 2048, 32_000
+    projections, products = (4, 2) if rope else (5, 3)
+    baseline = d * d // 8 + d // 8 if router == "rl-r" else 0
+    n = a.blocks * (projections * d * hv + 8 * d**2 + 4 * d)
+    flops = a.blocks * (
+        16 * d**2 + 2 * projections * d * hv + 2 * products * length * hv + 3 * length * a.heads + 10 * d
+    )
+    flops += 2 * vocabulary * d
+    if e == 1:
+        return n, n, flops
+    total = n + nr * ((e - 1) * 8 * d**2 + e * d + baseline)
+    return n, total, flops + nr * (2 * d * e + (k - 1) * 16 * d**2 + 2 * baseline)
+
+
+@pytest.mark.parametrize("size", NAMED_SIZES)
+def test_every_size_router_e_k_and_r(size: str) -> None:
+    architecture = get_size(size)
+    for router in TECHNIQUES[1:]:
+        for experts in (1, 2, 16, 512):
+            for k in (1, 2, 4):
+                for frequency in (1.0, 0.5, 0.25):
+                    for positions in ("xl", "rope"):
+                        if k > experts:
+                            continue
+                        made = count(
+                            architecture, router, experts, k=k, routing_frequency=frequency, positions=positions
+                        )
+                        routed = round(architecture.blocks * frequency)
+                        by_hand = by_the_formula(architecture, router, experts, k, routed, positions == "rope")
+                        assert (made.active_params, made.total_params, made.flops_per_token) == by_hand
+
+
+def test_a_number_of_routed_blocks_overrides_the_frequency() -> None:
+    assert count(SMALL, "hash", 4, routed=1) == count(SMALL, "hash", 4, routing_frequency=0.25)
+    assert count(SMALL, routed=0) == count(SMALL)
+
+
+def test_a_technique_of_ones_own_counts_like_a_linear_router() -> None:
+    assert count(SMALL, "My_Router", 8, k=2) == count(SMALL, "switch", 8, k=2)

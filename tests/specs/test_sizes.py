@@ -5,7 +5,7 @@ import pytest
 from routelaw.errors import InputError
 from routelaw.specs.architecture import Architecture
 from routelaw.specs.counting import dense_params
-from routelaw.specs.sizes import PAPER_SIZES, fine_ladder, get_size, size_label
+from routelaw.specs.sizes import MINIATURE_SIZES, NAMED_SIZES, PAPER_SIZES, fine_ladder, get_size, size_label
 
 PRINTED = {
     "15M": 16_527_360,
@@ -34,7 +34,7 @@ def test_names_ignore_case_and_space() -> None:
 def test_unknown_size_names_the_nearest_and_all() -> None:
     with pytest.raises(InputError, match=r"Unknown size '371M' \(did you mean '370M'\?\)") as caught:
         get_size("371M")
-    assert all(name in str(caught.value) for name in PAPER_SIZES)
+    assert all(name in str(caught.value) for name in NAMED_SIZES)
 
 
 def test_an_architecture_is_positive() -> None:
@@ -71,8 +71,8 @@ def test_rungs_keep_their_name_in_any_range_and_are_found_by_it() -> None:
         assert size_label(dense_params(rung)) == name
 
 
-def test_no_rung_borrows_a_name_of_the_paper() -> None:
-    assert not fine_ladder(1e6, 1e12).keys() & PAPER_SIZES.keys()
+def test_no_rung_borrows_a_name() -> None:
+    assert not fine_ladder(1, 1e12).keys() & NAMED_SIZES.keys()
 
 
 def test_ladder_refuses_an_empty_range() -> None:
@@ -86,3 +86,40 @@ def test_ladder_refuses_an_empty_range() -> None:
 )
 def test_labels(parameters: float, label: str) -> None:
     assert size_label(parameters) == label
+
+
+MINIATURE = {
+    "0.2M": 214_016,
+    "0.5M": 480_768,
+    "0.8M": 854_016,
+    "2M": 1_920_000,
+    "3M": 3_411_968,
+    "5M": 5_117_952,
+    "8M": 7_994_880,
+    "12M": 11_510_784,
+    "20M": 20_887_552,
+}
+
+
+def test_miniature_sizes_are_named_after_their_count_and_found_by_it() -> None:
+    assert MINIATURE.keys() == MINIATURE_SIZES.keys()
+    assert not MINIATURE_SIZES.keys() & PAPER_SIZES.keys()
+    for name, parameters in MINIATURE.items():
+        assert dense_params(get_size(name.lower())) == parameters
+        assert abs(float(name[:-1]) * 1e6 / parameters - 1) < 0.13
+        assert size_label(parameters) == name
+    assert len({dense_params(architecture) for architecture in NAMED_SIZES.values()}) == len(NAMED_SIZES)
+
+
+def test_miniature_sizes_have_the_papers_proportions() -> None:
+    assert list(MINIATURE.values()) == sorted(MINIATURE.values())
+    for architecture in MINIATURE_SIZES.values():
+        assert architecture.heads * architecture.kv_size == architecture.d_model
+        assert architecture.blocks % 2 == 0
+        assert architecture.d_model % 8 == 0  # the value network of rl-r is d/8 wide
+        assert architecture.kv_size in (32, 64)
+
+
+def test_a_misspelt_miniature_names_the_nearest() -> None:
+    with pytest.raises(InputError, match=r"did you mean '0.8M'\?"):
+        get_size("08M")

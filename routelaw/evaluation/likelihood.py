@@ -1,0 +1,89 @@
+"""How well a model predicts a text: nats per token, bits per byte, perplexity, and how its experts were used.
+
+Evaluation is greedy, never drops and is causal: a token's loss depends on what stands before it and on nothing else.
+Sums are float64 whatever the model computes in.
+
+Shapes: B batch, S sequence, T tokens.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from routelaw.evaluation.load import ExpertLoad
+from routelaw.evaluation.windows import Masked
+from routelaw.model.transformer import Output, StepContext, Transformer
+
+
+@dataclass(frozen=True)
+class Likelihood:
+    nats: float
+    """Total −log p of the tokens that count."""
+    tokens: int
+    load: dict[int, list[float]]
+    """Share of the tokens each expert took, by block."""
+
+    @property
+    def nats_per_token(self) -> float:
+        return self.nats / self.tokens
+
+    @property
+    def perplexity(self) -> float:
+        """e to the nats per token; infinite where that is beyond floating point."""
+        return math.exp(self.nats_per_token) if self.nats_per_token < 709 else math.inf
+
+    def bits_per_byte(self, text_bytes: int) -> float:
+        """Comparable between tokenizers. The nats of the ends of documents count, though they stand for no byte."""
+        return self.nats / text_bytes / math.log(2)
+
+
+def evaluation_context(model: Transformer, ids_BS: Tensor) -> StepContext:
+    T = ids_BS.numel()
+    index_T = torch.arange(T, device=ids_BS.device)
+    return StepContext(
+        seed=model.spec.train.seed,
+        step=0,
+        # Numbered within their own sequence: what is decided for a token must not depend on what shares its batch.
+        token_T=index_T % ids_BS.shape[1],
+        members_GM=index_T[None],
+        valid_T=torch.ones(T, dtype=torch.bool, device=ids_BS.device),
+        training=False,
+    )
+
+
+@torch.no_grad()
+def forward(model: Transformer, ids_BS: Tensor) -> Output:
+    model.eval()
+    return model(ids_BS, evaluation_context(model, ids_BS))
+
+
+@torch.no_grad()
+def token_losses(model: Transformer, tokens_BS: Tensor) -> tuple[Tensor, Output]:
+    """−log p of each successor, (B, S), from rows with one token more."""
+    ids_BS, target_BS = tokens_BS[:, :-1], tokens_BS[:, 1:]
+    output = forward(model, ids_BS)
+    return model.token_nll(output.hidden_TD, target_BS.flatten()).view_as(target_BS), output
+
+
+def likelihood(model: Transformer, batches: Iterable[np.ndarray], device: torch.device | str) -> Likelihood:
+    """Over batches (B, S+1) in which every successor counts."""
+    return masked_likelihood(model, ((b, np.ones((b.shape[0], b.shape[1] - 1), bool)) for b in batches), device)
+
+
+def masked_likelihood(model: Transformer, batches: Iterable[Masked], device: torch.device | str) -> Likelihood:
+    """Over batches (B, S+1), each with a mask (B, S) of the successors that count."""
+    nats, tokens = 0.0, 0
+    load = ExpertLoad(model.spec.router.experts)
+    for tokens_BS, mask_BS in batches:
+        nll_BS, output = token_losses(model, torch.from_numpy(tokens_BS).to(device))
+        wanted_BS = torch.from_numpy(mask_BS).to(device)
+        nats += float(torch.where(wanted_BS, nll_BS.double(), 0.0).sum())
+        tokens += int(mask_BS.sum())
+        load.add(output.layers, wanted_BS.flatten())
+    return Likelihood(nats, tokens, load.shares)

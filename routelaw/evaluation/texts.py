@@ -1,0 +1,86 @@
+"""What is to be evaluated, as tokens: a corpus, or text in any format the corpus room reads, tokenised as the model's.
+
+A stream is an end-of-text, then the documents, each followed by an end-of-text: as in training. So the first word of
+the first document is predicted too, and every byte of the text counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from routelaw.corpus.fragments import decode
+from routelaw.corpus.manifest import MANIFEST
+from routelaw.corpus.shards import Corpus, Split, open_corpus
+from routelaw.corpus.sources import Reading, find_files, read_documents
+from routelaw.corpus.tokenizer import Tokenizer
+from routelaw.errors import InputError
+
+SLICE_TOKENS = 1 << 16
+
+
+class TokenStream:
+    """Iterate once; afterwards `documents` and `bytes` say how much text it was."""
+
+    def __init__(self, path: Path, tokenizer: Tokenizer, reading: Reading, limit: int | None = None) -> None:
+        self.path, self.tokenizer, self.reading, self.limit = path, tokenizer, reading, limit
+        self.documents = self.bytes = 0
+
+    def __iter__(self) -> Iterator[np.ndarray]:
+        yield np.array([self.tokenizer.end_of_text])
+        if (self.path / MANIFEST).is_file():
+            yield from self._stored(held_out(open_corpus(self.path), self.tokenizer.sha256))
+        else:
+            yield from self._encoded()
+        if not self.documents:
+            raise InputError(f"there is no text in {self.path}.")
+
+    def _stored(self, split: Split) -> Iterator[np.ndarray]:
+        self.documents = min(split.documents, self.limit or split.documents)
+        tokens, self.bytes = (int(n) for n in split.index_D2[self.documents - 1])
+        for at in range(0, tokens, SLICE_TOKENS):
+            yield split.tokens.read(at, min(SLICE_TOKENS, tokens - at))
+
+    def _encoded(self) -> Iterator[np.ndarray]:
+        for text, ends in _texts(self.path, self.reading):
+            self.bytes += len(text.encode())
+            self.documents += ends
+            ids = self.tokenizer.encode(text).astype(np.int64)
+            yield np.append(ids, self.tokenizer.end_of_text) if ends else ids
+            if self.documents == self.limit:
+                return
+
+
+def held_out(corpus: Corpus, tokenizer_sha256: str) -> Split:
+    """What of a corpus a model is evaluated on: the split held out, or everything where none was."""
+    if corpus.manifest.tokenizer.sha256 != tokenizer_sha256:
+        raise InputError(
+            f"{corpus.path} was made with another tokenizer than the model's: build it with `--tokenizer` and that of "
+            "the model, or name the text itself."
+        )
+    return corpus.validation if corpus.validation.documents else corpus.train
+
+
+def read_passages(path: Path, reading: Reading, limit: int | None = None) -> Iterator[str]:
+    """Whole documents, one at a time."""
+    parts: list[str] = []
+    count = 0
+    for text, ends in _texts(path, reading):
+        parts.append(text)
+        if ends:
+            yield "".join(parts)
+            parts, count = [], count + 1
+            if count == limit:
+                return
+
+
+def _texts(path: Path, reading: Reading) -> Iterator[tuple[str, bool]]:
+    """Documents in fragments, and whether one ends; those of nothing but white space are left out, as in a corpus."""
+    starts = True
+    for fragment in read_documents(find_files([path]), reading, lambda _: None):
+        blank = starts and fragment.ends and not fragment.data.strip()
+        starts = fragment.ends
+        if not blank:
+            yield decode(fragment, reading.errors), fragment.ends

@@ -1,0 +1,55 @@
+"""Where a run happens: device, precision, threads, determinism. Nothing here changes what the run means."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+from routelaw.errors import InputError
+from routelaw.specs.run import ExecutionSpec
+
+TYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16}
+
+
+def resolve_device(name: str) -> torch.device:
+    """auto: a GPU where there is one."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name != "cpu" and name.partition(":")[0] != "cuda":
+        raise InputError(f"--device is auto, cpu or cuda, not {name!r}.")
+    if name.startswith("cuda") and not torch.cuda.is_available():
+        raise InputError(f"device {name} was asked for and no GPU can be used here.")
+    return torch.device(name)
+
+
+def resolve_precision(name: str, device: torch.device) -> torch.dtype:
+    """auto: bfloat16 on a GPU, float32 on a CPU."""
+    if name == "auto":
+        name = "bfloat16" if device.type == "cuda" else "float32"
+    if name not in TYPES:
+        raise InputError(f"precision is auto, {', '.join(TYPES)}, not {name!r}.")
+    return TYPES[name]
+
+
+@contextmanager
+def settings(execution: ExecutionSpec, device: torch.device) -> Iterator[None]:
+    """As many threads as the run was given and, on a CPU, deterministic algorithms; as before afterwards."""
+    threads, deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    filled = torch.utils.deterministic.fill_uninitialized_memory  # pyrefly: ignore
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    if execution.threads < 0:
+        raise InputError(f"threads must be 0 (torch's choice) or more, not {execution.threads}.")
+    if execution.threads:
+        torch.set_num_threads(execution.threads)
+    torch.use_deterministic_algorithms(device.type == "cpu")
+    # Deterministic mode would also write to every new tensor, for programs that read what they never wrote.
+    torch.utils.deterministic.fill_uninitialized_memory = False  # pyrefly: ignore
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+        torch.use_deterministic_algorithms(deterministic)
+        torch.utils.deterministic.fill_uninitialized_memory = filled  # pyrefly: ignore

@@ -1,0 +1,156 @@
+"""A run's directory.
+
+    spec.json            what the run is, and the hash of its tokenizer
+    tokenizer.model      the corpus's, so that any text can be evaluated later
+    log.jsonl            every n steps: loss, rate, and each routed layer's load, drops, losses and figures
+    evaluations.jsonl    one row of the run table per evaluation
+    checkpoints/         the last few
+    result.json          how it ended
+
+One process at a time owns it. A run that was killed continues from its newest whole checkpoint; what the files hold
+beyond it is cut off first, so that they read as if the run had never stopped.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from routelaw.corpus.shards import Corpus
+from routelaw.corpus.tokenizer import Tokenizer
+from routelaw.errors import InputError
+from routelaw.runs.folders import EVALUATIONS
+from routelaw.runs.writing import write_atomically
+from routelaw.specs.files import from_stored, to_mapping
+from routelaw.specs.run import RunSpec
+from routelaw.training.difference import refuse_another
+
+
+class RunFolder:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.checkpoints = path / "checkpoints"
+        self.log = JsonLines(path / "log.jsonl")
+        self.evaluations = JsonLines(path / EVALUATIONS)
+        self._spec, self._tokenizer, self._result = (path / n for n in ("spec.json", "tokenizer.model", "result.json"))
+
+    @contextmanager
+    def claimed(self) -> Iterator[None]:
+        """One process per run directory: the lock dies with its holder."""
+        import fcntl
+
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            file = (self.path / ".lock").open("a")
+        except OSError as error:
+            raise InputError(f"{self.path} cannot be written ({error.strerror}).") from None
+        with file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise InputError(
+                    f"{self.path} is being trained by another process; wait for it, or choose another --out."
+                ) from None
+            for half_written in self.path.glob(".*.part"):  # by a process that was killed
+                half_written.unlink(missing_ok=True)
+            yield
+
+    def identify(self, spec: RunSpec, corpus: Corpus) -> None:
+        """Say whose folder this is; refuse the folder of another run."""
+        model = (corpus.path / corpus.manifest.tokenizer.file).read_bytes()
+        if self._spec.exists():
+            refuse_another(self.spec(), spec, f"{self.path} holds another run")
+        else:
+            content = {"run_id": spec.run_id, "spec": to_mapping(spec), "tokenizer": hashlib.sha256(model).hexdigest()}
+            write_atomically(json.dumps(content, indent=2).encode(), self._spec)
+        if not self._tokenizer.exists() or self._tokenizer.read_bytes() != model:
+            write_atomically(model, self._tokenizer, force=True)
+
+    def spec(self) -> RunSpec:
+        return self._identity()[0]
+
+    def tokenizer(self) -> Tokenizer:
+        """The run's own, if it is still what it was."""
+        _, sha256 = self._identity()
+        try:
+            model = self._tokenizer.read_bytes()
+        except OSError as error:
+            raise InputError(f"{self._tokenizer}: cannot be read ({error.strerror}).") from None
+        if hashlib.sha256(model).hexdigest() != sha256:
+            raise InputError(
+                f"{self._tokenizer} is damaged (it does not match its sha256); copy that of the run's corpus here."
+            )
+        return Tokenizer(model, str(self._tokenizer))
+
+    def _identity(self) -> tuple[RunSpec, str]:
+        try:
+            content = json.loads(self._spec.read_bytes())
+            spec, run_id, tokenizer = content["spec"], content["run_id"], content["tokenizer"]
+            stored = from_stored(spec, str(self._spec))
+        except FileNotFoundError:
+            raise InputError(f"{self.path} is not the folder of a run: it has no {self._spec.name}.") from None
+        except InputError:
+            raise  # readable, and not a spec: its sentence says where
+        except (OSError, ValueError, KeyError, TypeError):
+            stored, run_id, tokenizer = None, "", ""
+        if stored is None or stored.run_id != run_id:
+            raise InputError(f"{self._spec} is damaged; every checkpoint's state.json has the spec, too.")
+        return stored, tokenizer
+
+    def cut_after(self, step: int, notice: Callable[[str], None]) -> None:
+        for rows in (self.log, self.evaluations):
+            rows.cut_after(step, notice)
+
+    def flush(self) -> None:
+        """To disk: before a checkpoint that says these rows exist."""
+        for rows in (self.log, self.evaluations):
+            rows.flush()
+
+    def conclude(self, result: dict[str, Any]) -> None:
+        write_atomically(json.dumps(result, allow_nan=False).encode(), self._result, force=True)
+
+
+class JsonLines:
+    """Rows appended one by one, each with the number of steps it was written after."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def append(self, row: dict[str, Any]) -> None:
+        line = json.dumps(row, allow_nan=False) + "\n"
+        try:
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(line)
+        except OSError as error:
+            raise InputError(
+                f"{self.path}: cannot be written ({error.strerror}); the run goes on from its last checkpoint when the "
+                "same command is given again."
+            ) from None
+
+    def cut_after(self, step: int, notice: Callable[[str], None]) -> None:
+        """Keep the rows up to `step`; what is no row (a line broken off by a kill, or damaged) goes too."""
+        if not self.path.exists():
+            return
+        content = self.path.read_bytes()
+        kept, broken = [], 0
+        for line in content.splitlines():
+            try:
+                within = int(json.loads(line)["step"]) <= step
+            except (ValueError, KeyError, TypeError):
+                broken += 1
+            else:
+                kept += [line + b"\n"] if within else []
+        if broken:
+            notice(f"{self.path}: {broken} broken line{'s' if broken > 1 else ''} removed.")
+        if content != b"".join(kept):
+            write_atomically(b"".join(kept), self.path, force=True)
+
+    def flush(self) -> None:
+        if self.path.exists():
+            with self.path.open("ab") as file:
+                os.fsync(file.fileno())

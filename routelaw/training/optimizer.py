@@ -1,0 +1,108 @@
+"""AdamW whose arithmetic is float32 (or wider) whatever the model computes in.
+
+Where the model holds bfloat16 parameters, gradients are added up in float32 and a float32 master copy is stepped and
+written back: a bfloat16 weight of 1 cannot take a step below 4e-3. Matrices decay; LayerNorms and biases do not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from routelaw.specs.run import TrainSpec
+
+EPSILON = 1e-8
+MASTER = "master"
+
+
+class Optimizer:
+    def __init__(self, model: nn.Module, train: TrainSpec) -> None:
+        self.train = train
+        self.parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        self.masters = {name: _master(p) for name, p in self.parameters.items()}
+        decayed = [m for name, m in self.masters.items() if decays(name, m)]
+        plain = [m for name, m in self.masters.items() if not decays(name, m)]
+        groups = [{"params": decayed, "weight_decay": train.weight_decay}, {"params": plain, "weight_decay": 0.0}]
+        self.adamw = torch.optim.AdamW(
+            [g for g in groups if g["params"]], lr=train.learning_rate, betas=(train.beta1, train.beta2), eps=EPSILON
+        )
+
+    def gather(self) -> None:
+        """Add the gradients of a micro-batch to the masters'; where they are one and the same, autograd has done it."""
+        for name, parameter in self.parameters.items():
+            master = self.masters[name]
+            if master is not parameter and parameter.grad is not None:
+                wide = parameter.grad.to(master.dtype)
+                master.grad = wide if master.grad is None else master.grad + wide
+                parameter.grad = None
+
+    def gradient_norm(self) -> Tensor:
+        """Of all gradients together; a parameter that took no part has a gradient of zero."""
+        for master in self.masters.values():
+            if master.grad is None:
+                master.grad = torch.zeros_like(master)
+        return torch.linalg.vector_norm(torch.stack([_norm(m) for m in self.masters.values()]))
+
+    def step(self, rate: float, norm: Tensor) -> None:
+        """Clip to the norm given by the spec, step, and write the masters back."""
+        scale = torch.clamp(self.train.clip / (norm + 1e-12), max=1.0)
+        for master in self.masters.values():
+            assert master.grad is not None
+            master.grad.mul_(scale.to(master.grad.dtype))
+        for group in self.adamw.param_groups:
+            group["lr"] = rate
+        self.adamw.step()
+        self._write_back()
+
+    def clear(self) -> None:
+        for name, parameter in self.parameters.items():
+            parameter.grad = None
+            self.masters[name].grad = None
+
+    def state(self) -> dict[str, Tensor]:
+        """Everything to continue from, by name: moments, and masters where they are not the parameters."""
+        tensors: dict[str, Tensor] = {}
+        for name, master in self.masters.items():
+            for key, value in self.adamw.state.get(master, {}).items():
+                tensors[f"{key}/{name}"] = value
+            if master is not self.parameters[name]:
+                tensors[f"{MASTER}/{name}"] = master.detach()
+        return tensors
+
+    @torch.no_grad()
+    def load(self, tensors: Mapping[str, Tensor], model: Mapping[str, Tensor]) -> None:
+        """Continue from a state and the model saved with it, whichever precision they were saved in: the widest copy
+        of a parameter is the one that counts."""
+        for name, master in self.masters.items():
+            master.copy_(tensors.get(f"{MASTER}/{name}", model[name]))
+        self._write_back()
+        for key, value in tensors.items():
+            kind, name = key.split("/", 1)
+            if kind == "step":  # Adam's counter is a float32 scalar that lives on the CPU
+                self.adamw.state[self.masters[name]][kind] = value.cpu()
+            elif kind != MASTER:
+                self.adamw.state[self.masters[name]][kind] = value.to(self.masters[name])
+
+    @torch.no_grad()
+    def _write_back(self) -> None:
+        for name, parameter in self.parameters.items():
+            if self.masters[name] is not parameter:
+                parameter.copy_(self.masters[name])
+
+
+def decays(name: str, parameter: Tensor) -> bool:
+    """By name too: the LayerNorms inside the experts are matrices, one row per expert."""
+    return parameter.ndim >= 2 and "norm" not in name
+
+
+def _master(parameter: nn.Parameter) -> Tensor:
+    if parameter.dtype in (torch.float32, torch.float64):
+        return parameter
+    return parameter.detach().to(torch.float32).clone().requires_grad_(True)
+
+
+def _norm(master: Tensor) -> Tensor:
+    assert master.grad is not None
+    return torch.linalg.vector_norm(master.grad)

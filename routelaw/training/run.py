@@ -1,0 +1,176 @@
+"""One run from spec to result, in its own directory: train, evaluate, log, checkpoint, resume."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import torch
+
+from routelaw.corpus.batches import batch, validation_windows
+from routelaw.corpus.shards import Corpus
+from routelaw.errors import InputError
+from routelaw.evaluation.likelihood import Likelihood, likelihood
+from routelaw.evaluation.texts import held_out
+from routelaw.evaluation.windows import BATCH_TOKENS
+from routelaw.model.transformer import Transformer
+from routelaw.routers.router import router_class
+from routelaw.specs.run import ExecutionSpec, RunSpec
+from routelaw.training.device import resolve_device, resolve_precision, settings
+from routelaw.training.folder import RunFolder
+from routelaw.training.groups import check_split
+from routelaw.training.loop import train_steps
+from routelaw.training.record import evaluation_row, finite, losses_of, tokens_after
+from routelaw.training.state import RUNNING, TrainState
+from routelaw.training.step import StepInfo
+
+VALIDATION = "validation"
+
+
+@dataclass(frozen=True)
+class Result:
+    run_id: str
+    status: str
+    """finished, or diverged."""
+    step: int
+    loss_validation: float | None
+    skipped: int
+    """Steps without a finite loss and gradient: they updated nothing."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What an observer sees after each step."""
+
+    info: StepInfo
+    spec: RunSpec
+    tokens_per_second: float
+    """Since this process began, evaluation and saving included."""
+    seconds_left: float
+    losses: dict[str, float | None] | None
+    """Of an evaluation after this step, if there was one."""
+
+
+def run(
+    spec: RunSpec,
+    execution: ExecutionSpec,
+    corpus: Corpus,
+    folder: Path,
+    *,
+    others: Mapping[str, Corpus] | None = None,
+    observe: Callable[[Progress], None] = lambda _: None,
+    notice: Callable[[str], None] = lambda _: None,
+) -> Result:
+    """Train to the end of the spec, from wherever the folder stands. `others` are evaluated beside the validation
+    split. Wrong input is refused before anything is written."""
+    corpora = {VALIDATION: corpus, **(others or {})}
+    device = resolve_device(execution.device)
+    dtype = resolve_precision(execution.precision, device)
+    check_run(spec, execution, corpora)
+    files = RunFolder(folder)
+    with files.claimed(), settings(execution, device):
+        files.identify(spec, corpus)
+        state = TrainState.start(spec, corpus, device, dtype)
+        state.resume(files.checkpoints, notice)
+        files.cut_after(state.step, notice)
+        for progress in run_steps(state, execution, corpora, files, device):
+            observe(progress)
+        result = Result(spec.run_id, state.status, state.step, state.loss_validation, state.skipped)
+        files.conclude({**asdict(result), **asdict(spec.counts)})
+    return result
+
+
+def run_steps(
+    state: TrainState,
+    execution: ExecutionSpec,
+    corpora: Mapping[str, Corpus],
+    files: RunFolder,
+    device: torch.device,
+) -> Iterator[Progress]:
+    """Step, evaluate, log, save, as often as asked and at the end."""
+    if state.status != RUNNING:
+        return
+    spec, pace = state.spec, _Pace(state)
+    steps = train_steps(
+        state.model,
+        state.optimizer,
+        corpora[VALIDATION],
+        spec,
+        first=state.step,
+        micro_batches=execution.micro_batches,
+        device=device,
+    )
+    for info in steps:
+        state.record(info)
+        losses = None
+        if _due(state, execution.evaluate_every):
+            measured = evaluate(state.model, corpora, execution.evaluate_tokens, device)
+            losses = losses_of(measured)
+            state.record_loss(losses[f"loss_{VALIDATION}"])
+            files.evaluations.append(evaluation_row(spec, state.step, state.status, measured))
+        progress = Progress(info, spec, *pace.now(state), losses)
+        if _due(state, execution.log_every) or info.skipped or state.step == 1:
+            files.log.append(finite({**asdict(info), "tokens_per_second": progress.tokens_per_second}))
+        if _due(state, execution.save_every):
+            files.flush()
+            state.save(files.checkpoints, execution.keep)
+        yield progress
+        if state.status != RUNNING:
+            return
+
+
+def _due(state: TrainState, every: int) -> bool:
+    return state.status != RUNNING or state.step % every == 0
+
+
+class _Pace:
+    def __init__(self, state: TrainState) -> None:
+        self.begun, self.first = time.perf_counter(), state.step
+
+    def now(self, state: TrainState) -> tuple[float, float]:
+        """Tokens per second, and seconds left."""
+        seconds, taken = max(time.perf_counter() - self.begun, 1e-9), state.step - self.first
+        left = state.spec.train.steps - state.step if state.status == RUNNING else 0
+        return tokens_after(state.spec, taken) / seconds, left * seconds / taken
+
+
+def evaluate(
+    model: Transformer, corpora: Mapping[str, Corpus], tokens: int, device: torch.device
+) -> dict[str, Likelihood]:
+    """A bounded number of tokens of each corpus, the same every time, in windows that do not overlap: quick enough to
+    do often. `routelaw eval` measures whole texts."""
+    length = model.spec.model.sequence_length
+    rows = max(1, BATCH_TOKENS // length)
+    measured = {}
+    for name, corpus in corpora.items():
+        split = held_out(corpus, corpora[VALIDATION].manifest.tokenizer.sha256).name
+        batches = validation_windows(corpus, length, rows, tokens=tokens, split=split)
+        measured[name] = likelihood(model, batches, device)
+    return measured
+
+
+def check_run(spec: RunSpec, execution: ExecutionSpec, corpora: Mapping[str, Corpus]) -> None:
+    """What would fail later, after something was written, fails here."""
+    corpus, length = corpora[VALIDATION], spec.model.sequence_length
+    if corpus.id != spec.corpus:
+        raise InputError(f"{corpus.path} is corpus {corpus.id[:12]}, and the run was specified on {spec.corpus[:12]}.")
+    if corpus.vocabulary > spec.model.vocabulary:
+        raise InputError(
+            f"{corpus.path} has a vocabulary of {corpus.vocabulary}, more than the model's {spec.model.vocabulary}."
+        )
+    for name in ("evaluate_every", "evaluate_tokens", "log_every", "save_every", "keep"):
+        if getattr(execution, name) < 1:
+            raise InputError(f"execution.{name} must be at least 1, not {getattr(execution, name)}.")
+    if execution.compile:
+        # Sinkhorn and the loop over slices of experts break the graph, and the step's number compiles it anew.
+        raise InputError("execution.compile is not of use yet: leave it out.")
+    if spec.routed_blocks:
+        settled = replace(spec.router, group_tokens=spec.group_tokens)
+        router_class(spec.router.name)(spec.model.architecture.d_model, spec.model.vocabulary, 1, settled)
+    check_split(spec, execution.micro_batches)
+    batch(corpus, "train", spec.train.seed, 0, spec.train.batch, length)
+    for each in corpora.values():
+        split = held_out(each, corpus.manifest.tokenizer.sha256).name
+        next(validation_windows(each, length, 1, tokens=1, split=split))

@@ -1,0 +1,87 @@
+"""Everything that changes while a run goes on: model, optimiser, steps taken, and how it stands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from routelaw.corpus.shards import Corpus
+from routelaw.errors import InputError
+from routelaw.model.transformer import Transformer
+from routelaw.specs.run import RunSpec
+from routelaw.training.checkpoint import Checkpoint, latest_checkpoint, save_checkpoint
+from routelaw.training.optimizer import Optimizer
+from routelaw.training.step import StepInfo
+
+MOST_SKIPPED = 20
+"""Steps without a finite loss and gradient, in a row, after which a run has diverged."""
+RUNNING, FINISHED, DIVERGED = "running", "finished", "diverged"
+
+
+@dataclass
+class TrainState:
+    spec: RunSpec
+    model: Transformer
+    optimizer: Optimizer
+    step: int = 0
+    """Steps taken."""
+    status: str = RUNNING
+    skipped: int = 0
+    skipped_in_a_row: int = 0
+    loss_validation: float | None = None
+    """At the last evaluation."""
+
+    @classmethod
+    def start(cls, spec: RunSpec, corpus: Corpus, device: torch.device, dtype: torch.dtype) -> TrainState:
+        model = Transformer(spec)
+        tell_token_counts(model, corpus)
+        model.to(device=device, dtype=dtype)
+        return cls(spec, model, Optimizer(model, spec.train))
+
+    def resume(self, folder: Path, notice: Callable[[str], None]) -> None:
+        """Continue from the newest whole checkpoint in the folder, if there is one."""
+        saved = latest_checkpoint(folder, self.spec, notice, next(self.model.parameters()).device)
+        if saved is None:
+            return
+        try:
+            self.model.load_state_dict(saved.model)
+            self.optimizer.load(saved.optimizer, saved.model)
+        except (RuntimeError, KeyError) as error:
+            first = str(error).strip().partition("\n")[0]
+            raise InputError(f"{saved.path} was written by another version of the model ({first}).") from None
+        self.step = saved.step
+        for name, value in saved.counters.items():
+            setattr(self, name, value)
+        notice(f"continuing after step {saved.step} from {saved.path}.")
+
+    def save(self, folder: Path, keep: int) -> None:
+        counters = {n: getattr(self, n) for n in ("status", "skipped", "skipped_in_a_row", "loss_validation")}
+        checkpoint = Checkpoint(self.step, dict(self.model.state_dict()), self.optimizer.state(), counters)
+        save_checkpoint(folder, self.spec, checkpoint, keep)
+
+    def record(self, info: StepInfo) -> None:
+        self.step = info.step
+        self.skipped += info.skipped
+        self.skipped_in_a_row = self.skipped_in_a_row + 1 if info.skipped else 0
+        if self.skipped_in_a_row >= MOST_SKIPPED:
+            self.status = DIVERGED
+        elif self.step == self.spec.train.steps:
+            self.status = FINISHED
+
+    def record_loss(self, loss: float | None) -> None:
+        """A run cannot have finished without a loss."""
+        self.loss_validation = loss
+        if loss is None and self.status == FINISHED:
+            self.status = DIVERGED
+
+
+def tell_token_counts(model: Transformer, corpus: Corpus) -> None:
+    """Routers that balance by frequency learn how often each token occurs; ids beyond the corpus's never do."""
+    counts_V = torch.zeros(model.spec.model.vocabulary, dtype=torch.int64)
+    counts_V[: corpus.vocabulary] = torch.from_numpy(corpus.train.frequencies_V.astype("int64"))
+    for module in model.modules():
+        if tell := getattr(module, "set_token_counts", None):
+            tell(counts_V)

@@ -1,0 +1,107 @@
+"""One optimiser step: forward and backward over the micro-batches, then clip and update.
+
+The loss is the mean negative log-likelihood of the batch plus the routers' auxiliary losses, each averaged over its
+own count (tokens or groups) and over the routed layers that decide. All averages are of the whole batch, so splitting
+it changes nothing. A step whose loss or gradient is not finite updates nothing.
+
+Shapes: B batch, S sequence, T tokens.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from routelaw.model.transformer import Output, StepContext, Transformer
+from routelaw.routers.router import Router
+from routelaw.specs.run import RunSpec
+from routelaw.training.groups import block_tokens, group_members
+from routelaw.training.optimizer import Optimizer
+from routelaw.training.routing_log import LayerLog, RoutingTally
+from routelaw.training.schedule import learning_rate
+
+
+@dataclass(frozen=True)
+class StepInfo:
+    step: int
+    """Steps taken so far, this one included."""
+    loss: float
+    """Mean negative log-likelihood of the batch, in nats per token."""
+    gradient_norm: float
+    """Before clipping."""
+    learning_rate: float
+    skipped: bool
+    """True when the loss or a gradient was not finite: nothing was updated."""
+    layers: list[LayerLog]
+
+    @property
+    def dropped(self) -> float:
+        """Share of assignments dropped, averaged over the routed layers."""
+        return sum(layer.dropped for layer in self.layers) / max(len(self.layers), 1)
+
+
+def train_step(
+    model: Transformer, optimizer: Optimizer, tokens_BS: Tensor, spec: RunSpec, step: int, micro_batches: int = 1
+) -> StepInfo:
+    """tokens_BS has one token more than the sequence length: inputs and their successors. `step` counts from 0."""
+    model.train()
+    optimizer.clear()
+    size = tokens_BS.shape[0] // micro_batches
+    loss = torch.zeros((), dtype=torch.float64, device=tokens_BS.device)
+    tally = RoutingTally(spec.router.experts)
+    for first in range(0, tokens_BS.shape[0], size):
+        piece_BS = tokens_BS[first : first + size]
+        ids_BS, target_T = piece_BS[:, :-1], piece_BS[:, 1:].flatten()
+        context = step_context(spec, step, ids_BS, first)
+        output = model(ids_BS, context)
+        nll_T = model.token_nll(output.hidden_TD, target_T)
+        losses = layer_losses(model, output, nll_T.detach())
+        ((nll_T.mean() + weighted_sum(model, losses, nll_T)) / micro_batches).backward()
+        optimizer.gather()
+        loss += nll_T.detach().mean().double() / micro_batches
+        tally.add(output, context, losses)
+    norm = optimizer.gradient_norm()
+    rate = learning_rate(spec.train, step)
+    finite = bool(torch.isfinite(norm) & torch.isfinite(loss))
+    if finite:
+        optimizer.step(rate, norm)
+    optimizer.clear()
+    return StepInfo(step + 1, float(loss), float(norm), rate, not finite, tally.read())
+
+
+def step_context(spec: RunSpec, step: int, ids_BS: Tensor, first_sequence: int) -> StepContext:
+    """The routing context of some sequences of a step, numbered as in the whole batch."""
+    B, S = ids_BS.shape
+    index_T = torch.arange(B * S, device=ids_BS.device)
+    token_T = index_T + first_sequence * S
+    members_GM = index_T[None]
+    if spec.routed_blocks and B * S % block_tokens(spec) == 0:  # a smaller piece is one whose groups do not matter
+        members_GM = group_members(token_T, spec.group_tokens, spec.router.shuffle_groups, spec.train.seed, step)
+    return StepContext(spec.train.seed, step, token_T, members_GM, torch.ones_like(token_T, dtype=torch.bool), True)
+
+
+def layer_losses(model: Transformer, output: Output, nll_T: Tensor) -> dict[int, dict[str, Tensor]]:
+    """By routed block that decides, each of its router's losses averaged over its own count."""
+    losses = {}
+    for layer in output.layers:
+        if router := router_of(model, layer.block):
+            sums = router.losses(layer.routing, layer.kept_N, nll_T)
+            losses[layer.block] = {name: total / count for name, (total, count) in sums.items()}
+    return losses
+
+
+def weighted_sum(model: Transformer, losses: dict[int, dict[str, Tensor]], nll_T: Tensor) -> Tensor:
+    """What the routers add to the loss: weighted as they say, averaged over layers."""
+    total = nll_T.new_zeros(())
+    for block, means in losses.items():
+        router = router_of(model, block)
+        assert router is not None
+        for name, mean in means.items():
+            total = total + router.loss_weights[name] * mean / len(losses)
+    return total
+
+
+def router_of(model: Transformer, block: int) -> Router | None:
+    return model.blocks[block - 1].router  # pyrefly: ignore

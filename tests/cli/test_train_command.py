@@ -1,0 +1,177 @@
+"""`routelaw train` and `routelaw eval`, as a shell would call them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+from tiny_runs import make_text, tiny_corpus
+from typer.testing import CliRunner, Result
+
+from routelaw.cli.eval import evaluate
+from routelaw.cli.train import train
+from routelaw.corpus import Corpus
+from routelaw.errors import InputError
+from routelaw.runs.files import read_runs
+
+__all__ = ["tiny_corpus"]
+
+app = typer.Typer()
+app.command()(train)
+app.command("eval")(evaluate)
+
+TINY = """
+[model]
+d_model = 16
+blocks = 2
+heads = 2
+kv_size = 8
+sequence_length = 16
+
+[router]
+name = "S-Base"
+experts = 4
+group_tokens = 32
+
+[train]
+steps = 6
+batch = 4
+learning_rate = 3e-3
+
+[execution]
+evaluate_every = 3
+save_every = 2
+device = "cpu"
+threads = 1
+"""
+
+
+def call(*words: object) -> Result:
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+def refused(*words: object) -> str:
+    error = call(*words).exception
+    assert isinstance(error, InputError), error
+    return str(error)
+
+
+@pytest.fixture
+def spec_file(tmp_path: Path) -> Path:
+    path = tmp_path / "run.toml"
+    path.write_text(TINY)
+    return path
+
+
+def test_train_then_evaluate(tiny_corpus: Corpus, spec_file: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    words = ("train", "--spec", spec_file, "--corpus", tiny_corpus.path, "--out", out)
+    told = call(*words, "--evaluate-on", f"same={tiny_corpus.path}", "--track", "tensorboard")
+    assert told.exit_code == 0, told.exception
+    for part in ("s-base, 4 experts; routed blocks: 1, in groups of 32 tokens", "vocabulary 320", "6 steps", "N 6,784"):
+        assert part in told.stdout
+    assert "384 tokens" in told.stdout
+    assert "finished after 6 steps: loss_validation 5." in told.stdout
+    assert "step 3: loss_validation 5." in told.stderr
+    assert list((out / "tensorboard").glob("events*"))
+    again = json.loads(call(*words, "--json").stdout)
+    assert again.keys() == {"run_id", "status", "step", "loss_validation"}
+    assert (again["status"], again["step"]) == ("finished", 6)
+    assert read_runs(out).losses == ["loss_validation", "loss_same"]
+
+    text, passages = tmp_path / "t.jsonl", tmp_path / "p.jsonl"
+    for path, seed in ((text, 11), (passages, 12)):
+        path.write_text("".join(json.dumps({"text": t}) + "\n" for t in make_text(6, seed).splitlines()))
+    on = ("--on", f"words={text}", "--on", f"lambada={passages}", "--on", f"own={tiny_corpus.path}", "--device", "cpu")
+    found = json.loads(call("eval", out, *on, "--stride", 4, "--json").stdout)
+    assert (found["run_id"], found["step"]) == (again["run_id"], 6)
+    assert found["results"]["words"]["bytes"] == sum(map(len, make_text(6, 11).splitlines()))
+    assert found["results"]["words"]["stride"] == 4
+    assert found["results"]["lambada"]["passages"] == 6
+    assert abs(found["results"]["own"]["nats_per_token"] - again["loss_validation"]) < 0.3
+    table = call("eval", out, *on, "--limit", 2).stdout
+    for part in ("nats per token", "bits per byte", "accuracy", "most used", "lambada"):
+        assert part in table
+    rows = [json.loads(line) for line in (out / "eval.jsonl").read_text().splitlines()]
+    assert [row["name"] for row in rows] == ["words", "lambada", "own"] * 2
+    assert rows[0]["load"].keys() == {"1"}
+    assert read_runs(out).frame["step"].tolist() == [3, 6], "eval does not touch the run table"
+
+
+def test_options_win_over_the_file_and_set_over_both(tiny_corpus: Corpus, spec_file: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    call(
+        *("train", "--spec", spec_file, "--corpus", tiny_corpus.path, "--out", out, "--json"),
+        *("--router", "hash", "--steps", 2, "--seed", 3, "--micro-batches", 2),
+        *("--set", "train.seed=4", "--set", "router.options.scheme=random", "--set", "router.capacity_factor=0"),
+    )
+    stored = json.loads((out / "spec.json").read_text())["spec"]
+    assert stored["router"]["name"] == "hash"
+    assert stored["router"]["options"] == {"scheme": "random"}
+    assert stored["router"]["capacity_factor"] == 0.0
+    assert (stored["train"]["steps"], stored["train"]["seed"], stored["train"]["batch"]) == (2, 4, 4)
+    assert stored["model"]["vocabulary"] == tiny_corpus.vocabulary
+
+
+def test_the_file_may_name_the_corpus_and_the_folder_has_a_default(
+    tiny_corpus: Corpus, spec_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "text").symlink_to(tiny_corpus.path)
+    spec_file.write_text('corpus = "text"\n' + TINY)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    result = json.loads(call("train", "--spec", spec_file, "--steps", 1, "--json").stdout)
+    assert (tmp_path / "elsewhere" / "runs" / result["run_id"] / "result.json").is_file()
+
+
+def test_wrong_input_is_one_sentence(tiny_corpus: Corpus, spec_file: Path, tmp_path: Path) -> None:
+    words = ("train", "--spec", spec_file, "--corpus", tiny_corpus.path, "--out", tmp_path / "no")
+    cases = {
+        ("--set", "router.kk=2"): "unknown key 'kk'",
+        ("--set", "rooter.k=2"): "did you mean 'router'",
+        ("--set", "k=2"): "--set takes table.key=value",
+        ("--set", "execution.save_evry=2"): "unknown key 'save_evry'",
+        ("--set", "train.steps=many"): "not 'many'",
+        ("--router", "s-bass"): "s-base",
+        ("--size", "nonsense"): "nonsense",
+        ("--device", "tpu"): "--device is auto, cpu or cuda",
+        ("--track", "paper"): "--track is tensorboard or wandb",
+        ("--evaluate-on", "same"): "--evaluate-on takes NAME=PATH",
+        ("--evaluate-on", "validation=x"): "choose another",
+        ("--evaluate-on", f"x={tmp_path}"): "not a corpus",
+        ("--experts", "0"): "experts",
+        ("--batch", "3"): "does not hold whole shuffle blocks",
+    }
+    for options, sentence in cases.items():
+        said = refused(*words, *options)
+        assert sentence in said, (options, said)
+        assert "\n" not in said
+        assert not (tmp_path / "no").exists()
+    assert "name a corpus with --corpus" in refused("train", "--spec", spec_file)
+    assert "not a corpus" in refused("train", "--spec", spec_file, "--corpus", tmp_path)
+    assert "cannot be read" in refused("train", "--spec", tmp_path / "nowhere.toml")
+    assert "not the folder of a run" in refused("eval", tmp_path, "--on", f"a={spec_file}")
+
+
+def test_evaluation_refuses_what_it_cannot_read(tiny_corpus: Corpus, spec_file: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    call("train", "--spec", spec_file, "--corpus", tiny_corpus.path, "--out", out, "--steps", 1, "--json")
+    assert "unknown suffix" in refused("eval", out, "--on", f"a={spec_file}")
+    assert "between 1 and the sequence length 16" in refused(
+        "eval", out, "--on", f"a={tiny_corpus.path}", "--stride", 17
+    )
+    assert "given twice" in refused("eval", out, "--on", f"a={tiny_corpus.path}", "--on", f"a={tiny_corpus.path}")
+    assert not (out / "eval.jsonl").exists()
+
+
+def test_the_modules_import_nothing_heavy() -> None:
+    program = (
+        "import sys, routelaw.cli.train, routelaw.cli.eval\n"
+        "print(sorted({'numpy', 'pandas', 'torch', 'sentencepiece', 'rich'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() in ("[]", "['rich']")  # typer brings rich

@@ -1,0 +1,101 @@
+"""The last word: which tokens it is, its loss and accuracy against a plain loop, and the real development set."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from test_likelihood import make_model
+from tiny_runs import make_text
+
+from routelaw.corpus import Corpus
+from routelaw.corpus.sources import Reading
+from routelaw.errors import InputError
+from routelaw.evaluation.lambada import last_words, split_passage
+from routelaw.evaluation.likelihood import forward, token_losses
+from routelaw.evaluation.texts import read_passages
+from routelaw.evaluation.trial import run_trial
+from routelaw.training.optimizer import Optimizer
+from routelaw.training.step import train_step
+
+DEVELOPMENT = Path(__file__).parents[2] / ".." / "shared" / "data" / "corpus" / "eval" / "lambada_dev_plain_text.txt.xz"
+PASSAGES = make_text(20).splitlines()
+
+
+def test_the_target_is_the_last_word_with_the_space_before_it(tiny_corpus: Corpus) -> None:
+    tokenizer = tiny_corpus.tokenizer
+    for text, word in (("one two  three \n", "  three"), ("a\nb", "\nb"), ("he said 'no.'", " 'no.'")):
+        passage = split_passage(text, tokenizer, 1000)
+        assert passage.ids[0] == tokenizer.end_of_text
+        assert tokenizer.decode(passage.ids[-passage.target :]) == word
+        assert tokenizer.decode(passage.ids[1:]) == text.rstrip()
+    short = split_passage(PASSAGES[0], tokenizer, 16)
+    assert len(short.ids) == 17
+    assert tokenizer.decode(short.ids[-short.target :]) == " " + PASSAGES[0].split()[-1]
+
+
+def test_passages_that_cannot_be_scored(tiny_corpus: Corpus) -> None:
+    with pytest.raises(InputError, match="needs a last word and something before it, not 'alone'"):
+        split_passage("alone", tiny_corpus.tokenizer, 16)
+    with pytest.raises(InputError, match="tokens, and a sequence only 16"):
+        split_passage("a " + "xq" * 30, tiny_corpus.tokenizer, 16)
+    with pytest.raises(InputError, match="no passages"):
+        last_words(make_model(tiny_corpus), tiny_corpus.tokenizer, [], "cpu")
+
+
+def by_hand(model, tokenizer) -> tuple[float, int, int]:
+    nats, right, tokens = 0.0, 0, 0
+    for text in PASSAGES:
+        passage = split_passage(text, tokenizer, 16)
+        row = torch.from_numpy(passage.ids)[None]
+        nats += float(token_losses(model, row)[0][0, -passage.target :].sum())
+        tokens += passage.target
+        written = passage.ids[: -passage.target].tolist()
+        for _ in range(passage.target):  # greedy decoding, a token at a time
+            logits = forward(model, torch.tensor([written])).hidden_TD[-1] @ model.embedding.T
+            written.append(int(logits.argmax()))
+        right += written == passage.ids.tolist()
+    return nats, right, tokens
+
+
+def test_loss_and_accuracy_against_greedy_decoding(tiny_corpus: Corpus) -> None:
+    """A model that has learnt half of the passages by heart, so that some words are right and some are not."""
+    model = make_model(tiny_corpus, "switch")
+    ids = [split_passage(text, tiny_corpus.tokenizer, 16).ids for text in PASSAGES[:10]]
+    optimizer = Optimizer(model, model.spec.train)
+    for _ in range(60):
+        train_step(model, optimizer, torch.from_numpy(np.stack(ids)), model.spec, 1)
+    nats, right, tokens = by_hand(model, tiny_corpus.tokenizer)
+    found = last_words(model, tiny_corpus.tokenizer, PASSAGES, "cpu")
+    assert found.passages == 20
+    assert found.tokens == tokens
+    assert found.nats == pytest.approx(nats, rel=1e-9)
+    assert found.nats_per_word == pytest.approx(nats / 20, rel=1e-9)
+    assert found.right == right
+    assert found.accuracy == right / 20
+    assert 0 < right < 20, "the test should see both"
+    assert sum(found.load[1]) == pytest.approx(1)
+
+
+def test_a_file_named_lambada(tiny_corpus: Corpus, tmp_path: Path) -> None:
+    path = tmp_path / "l.txt"
+    path.write_text("\n".join(PASSAGES))
+    model = make_model(tiny_corpus)
+    trial = run_trial(model, tiny_corpus.tokenizer, "lambada", path, "cpu", limit=7)
+    assert trial.figures["passages"] == 7
+    assert trial.figures["nats_per_word"] >= trial.figures["nats_per_token"] > 0
+    assert "bits_per_byte" not in trial.figures
+
+
+def test_the_real_development_set(tiny_corpus: Corpus) -> None:
+    if not DEVELOPMENT.is_file():
+        pytest.skip("LAMBADA is not beside the repository (shared/data/corpus/eval)")
+    model, tokenizer = make_model(tiny_corpus, "s-base", scale=0.0), tiny_corpus.tokenizer
+    trial = run_trial(model, tokenizer, "lambada_dev", DEVELOPMENT, "cpu", limit=40)
+    assert trial.figures["passages"] == 40
+    assert trial.figures["nats_per_token"] == pytest.approx(np.log(320))
+    texts = list(read_passages(DEVELOPMENT, Reading(documents="line"), 40))
+    words = [len(tokenizer.encode(" " + text.split()[-1])) for text in texts]
+    assert trial.tokens == sum(words)
