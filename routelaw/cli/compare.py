@@ -29,7 +29,7 @@ def compare(
     as_json: options.AsJson = False,
 ) -> None:
     """Rank laws by their error on sizes they have not seen, and routers by predicted loss; say what is only noise."""
-    from routelaw.cli.output import print_json, progress
+    from routelaw.cli.output import print_json, progress, show
     from routelaw.errors import InputError
     from routelaw.fitting.compare import comparable_laws, rank_laws
     from routelaw.fitting.points import knows_routing, select_points
@@ -50,19 +50,35 @@ def compare(
         raise InputError(f"{table.source}: there are only dense runs; comparing needs a router.")
     ranked: dict[str, list[Ranked]] = {}
     skipped: dict[str, list[Skipped]] = {}
+    left_out: dict[str, tuple[str, ...]] = {}
     with progress(quiet=as_json) as bar:
         task = bar.add_task("fitting", total=len(routers))
         for name in routers:
             points = select_points(table, name, mixed=False, target=target)
             ranked[name], skipped[name] = rank_laws(points, laws, level, seed)
+            left_out[name] = points.left_out
             bar.advance(task)
     if not any(ranked.values()):
         raise InputError(f"{table.source}: no law can be fitted: {next(iter(skipped.values()))[0].reason}")
     comparison = _routers(ranked, under, at, experts, level, seed)
+    why_not = "" if comparison else _why_not_compared(ranked, under, at)
     if as_json:
-        print_json(_as_dict(target, level, ranked, skipped, comparison))
+        print_json(_as_dict(target, level, ranked, skipped, left_out, comparison) | {"routers_why_not": why_not})
     else:
-        _show(ranked, skipped, comparison, level)
+        _show(ranked, skipped, left_out, comparison, level)
+        if why_not:
+            show(f"  {why_not}")
+
+
+def _why_not_compared(ranked: dict[str, list[Ranked]], under: str | None, active_params: float | None) -> str:
+    """What was asked of the comparison of routers and has no use without one; empty where nobody would miss it."""
+    asked = [option for option, value in (("--under", under), ("--size or --params", active_params)) if value]
+    fitted = [router for router, rows in ranked.items() if rows]
+    if len(fitted) > 1:
+        return "Routers are not compared: no law has a leave-size-out error for every one of them."
+    if not asked:
+        return ""
+    return f"Routers are not compared, since {fitted[0]} is the only one: {' and '.join(asked)} had no use."
 
 
 def _routers(
@@ -96,13 +112,14 @@ def _routers(
     return compare_routers(fits, at, level=level, seed=seed)
 
 
-def _as_dict(target, level, ranked, skipped, comparison) -> dict[str, Any]:
+def _as_dict(target, level, ranked, skipped, left_out, comparison) -> dict[str, Any]:
     def row(r: Ranked) -> dict[str, Any]:
         v = r.validation
         return {
             "law": r.fit.law.name,
             "parameters": len(r.fit.law.parameters),
             "status": r.fit.status,
+            "warnings": _warnings(r),
             "rmsle": {
                 "in_sample": v.in_sample,
                 "leave_one_out": v.leave_one_out,
@@ -121,6 +138,7 @@ def _as_dict(target, level, ranked, skipped, comparison) -> dict[str, Any]:
         "interval_method": "size-bootstrap of held-out errors",
         "laws": {router: [row(r) for r in rows] for router, rows in ranked.items()},
         "skipped": {router: {s.law: s.reason for s in rows} for router, rows in skipped.items()},
+        "left_out": left_out,
         "routers": None,
     }
     if comparison:
@@ -135,7 +153,7 @@ def _as_dict(target, level, ranked, skipped, comparison) -> dict[str, Any]:
     return result
 
 
-def _show(ranked, skipped, comparison, level) -> None:
+def _show(ranked, skipped, left_out, comparison, level) -> None:
     from routelaw.cli.output import error_e4, number, show, table
 
     for router, rows in ranked.items():
@@ -157,8 +175,13 @@ def _show(ranked, skipped, comparison, level) -> None:
                 _verdict(r),
             )
         show(made)
+        if left_out[router]:
+            show(f"  {router}: left out: {'; '.join(left_out[router])}.")
         for s in skipped[router]:
             show(f"  {s.law} left out: {s.reason}")
+        for r in rows:
+            for warning in _warnings(r):
+                show(f"! {r.fit.law.name}: {warning}")
     if comparison:
         at = comparison.at
         where = f"at N = {number(at['active_params'])}, E = {at['experts']:g}, under {comparison.law.name}"
@@ -170,6 +193,10 @@ def _show(ranked, skipped, comparison, level) -> None:
         for better, worse in zip(comparison.routers, comparison.routers[1:], strict=False):
             probability = comparison.better_probability[better, worse]
             show(f"  {better} is better than {worse} with probability {probability:.2f}.")
+
+
+def _warnings(r: Ranked) -> list[str]:
+    return [*r.fit.warnings, *r.validation.warnings]
 
 
 def _verdict(r: Ranked) -> str:

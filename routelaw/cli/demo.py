@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from routelaw.runs.table import RunTable
 
 LAWS = ("separable", "bilinear", "saturated", "irreducible")
@@ -25,9 +27,10 @@ def demo(
     check_target(out, force)
     path = data or _released()
     table = _table(path)
+    errors = _errors(table)
     show(f"1. {len(table.frame['run_id'].unique())} runs: {table.source}.")
-    best = _laws(table)
-    _consequences(table, best)
+    best = _laws(errors)
+    _consequences(table, best, errors)
     page = _page(path, table, out, force)
     show(f"5. Figures and tables on one page: {page}")
     show("   Your own losses:  routelaw fit my_runs.csv --router NAME --law irreducible")
@@ -59,33 +62,55 @@ def _table(path: Path | None) -> RunTable:
     return read_runs(path) if path else simulated_runs()
 
 
-def _laws(table: RunTable) -> str:
-    """Rank a few laws on every router; returns the one with the lowest error on unseen sizes, summed over routers."""
-    from routelaw.cli.output import error_e4, show
-    from routelaw.cli.output import table as grid
+def _errors(table: RunTable) -> dict[str, dict[str, float]]:
+    """Law -> router -> leave-size-out error, for the laws that have one on every router; best on average first."""
+    from routelaw.errors import InputError
     from routelaw.fitting.compare import rank_laws
     from routelaw.fitting.points import select_points
     from routelaw.laws import get_law
+    from routelaw.specs.techniques import DENSE
 
-    routers = [r for r in table.routers if r != "dense"]
+    routers = [r for r in table.routers if r != DENSE]
+    if not routers:
+        raise InputError(f"{table.source}: there are only dense runs; the demo is about routed ones.")
     errors: dict[str, dict[str, float]] = {name: {} for name in LAWS}
+    reasons: list[str] = []
     for router in routers:
-        ranked, _ = rank_laws(select_points(table, router, mixed=False), [get_law(name) for name in LAWS])
+        ranked, skipped = rank_laws(select_points(table, router, mixed=False), [get_law(name) for name in LAWS])
         for row in ranked:
-            errors[row.fit.law.name][router] = row.validation.leave_size_out or float("nan")
+            if row.validation.leave_size_out is not None:
+                errors[row.fit.law.name][router] = row.validation.leave_size_out
+            reasons += row.validation.warnings
+        reasons += [s.reason for s in skipped]
+    complete = {name: row for name, row in errors.items() if len(row) == len(routers)}
+    if not complete:
+        raise InputError(f"{table.source}: too little for the demo: {reasons[0]}")
+    return dict(sorted(complete.items(), key=lambda item: sum(item[1].values())))
+
+
+def _laws(errors: dict[str, dict[str, float]]) -> str:
+    """The laws ranked on every router; returns the one with the lowest error on unseen sizes, summed over routers."""
+    from routelaw.cli.output import error_e4, show
+    from routelaw.cli.output import table as grid
+    from routelaw.laws import get_law
+
+    best = next(iter(errors))
     made = grid(
-        "2. Which law predicts sizes it has not seen? (leave-size-out error, ×1e-4 of log10 L)", "law", *routers
+        "2. Which law predicts sizes it has not seen? (leave-size-out error, ×1e-4 of log10 L)", "law", *errors[best]
     )
-    for name, row in errors.items():
-        made.add_row(f"{name}: {get_law(name).formula}", *(error_e4(row.get(r)) for r in routers))
-    best = min(errors, key=lambda name: sum(errors[name].values()))
+    for name in LAWS:
+        if name in errors:
+            made.add_row(f"{name}: {get_law(name).formula}", *(error_e4(e) for e in errors[name].values()))
     show(made, f"   {best} does best.")
+    left = [name for name in LAWS if name not in errors]
+    if left:
+        show(f"   Not ranked, for want of points: {', '.join(left)}.")
     return best
 
 
-def _consequences(table: RunTable, best: str) -> None:
+def _consequences(table: RunTable, best: str, laws: Collection[str]) -> None:
     """Where routing stops helping under two laws, and one plan."""
-    from routelaw.cli.output import number, show, span
+    from routelaw.cli.output import known, number, show, span
     from routelaw.fitting.fit import fit_law
     from routelaw.fitting.judgement import judge
     from routelaw.fitting.points import select_points
@@ -95,17 +120,22 @@ def _consequences(table: RunTable, best: str) -> None:
 
     router = "s-base" if "s-base" in table.routers else next(r for r in table.routers if r != "dense")
     points = select_points(table, router, mixed=False)
-    for law in dict.fromkeys(("saturated", best)):
+    judged = None
+    for law in [name for name in dict.fromkeys(("saturated", best)) if name in laws]:
         judged = judge(fit_law(law, points))
-        cut, ends = judged.derived["n_cut"], judged.intervals["n_cut"]
-        known = f"{number(cut)} ({judged.level:.0%}: {span(ends.low, ends.high)})" if cut != float("inf") else "never"
-        show(f"3. Under {law}, {router} stops helping at N = {known}.")
+        cut, ends = judged.derived["n_cut"], judged.intervals.get("n_cut")
+        how_sure = f" ({judged.level:.0%}: {known(ends)})" if ends else ""
+        when = f"N = {number(cut)}{how_sure}" if cut != float("inf") else "no size"
+        show(f"3. Under {law}, {router} stops helping at {when}.")
+    assert judged is not None, "the best law is among those fitted"
     budget = Budget(memory_bytes=24e9, flops_per_token=1.2e9)
     first = best_models([Predictor.from_judgement(judged)], budget, PAPER_SIZES, top=1)[0]
     show(
         f"4. Within 24 GB of weights and 1.2 GFLOPs per token: {first.router} {first.size} with E = {first.experts}, "
         f"predicted loss {first.loss:.3f}" + (f" {span(*first.interval)}." if first.interval else ".")
     )
+    if first.extrapolation:
+        show(f"   An extrapolation: {first.extrapolation}.")
 
 
 def _page(path: Path | None, table: RunTable, out: Path, force: bool) -> Path:

@@ -63,6 +63,7 @@ def _row(
 ) -> dict[str, Any]:
     from routelaw.fitting import quantities as q
     from routelaw.laws import equivalence
+    from routelaw.plans.budget import EXPERT_CHOICES
 
     asked = {
         "effective_params": q.effective_params(p.law, active, experts),
@@ -76,6 +77,7 @@ def _row(
     row.update({name: p.value(quantity) for name, quantity in asked.items()})
     row["intervals"] = {name: p.interval(quantity, level) for name, quantity in asked.items()}
     row["extrapolation"] = p.extrapolation(active, experts)
+    row |= {"published": p.is_published, "left_out": p.left_out, "warnings": p.warnings}
     if wanted is not None:
         # A smaller dense model than the one at hand is equalled with one expert.
         needed = equivalence.experts_for_effective(p.law, p.params_BP, active, wanted)[0]
@@ -83,12 +85,9 @@ def _row(
     if loss is not None:
         import numpy as np
 
-        sizes = {e: equivalence.size_for_loss(p.law, p.params_BP, np.log10(loss), float(e))[0] for e in _LEVEL_EXPERTS}
+        sizes = {e: equivalence.size_for_loss(p.law, p.params_BP, np.log10(loss), float(e))[0] for e in EXPERT_CHOICES}
         row["level_curve"] = {str(e): float(n) for e, n in sizes.items()}
     return row
-
-
-_LEVEL_EXPERTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 
 
 def _show(rows, active, experts, level, wanted, loss) -> None:
@@ -97,10 +96,11 @@ def _show(rows, active, experts, level, wanted, loss) -> None:
     title = f"N = {number(active)}, E = {experts:g}: the dense model it equals ({level:.0%} intervals)"
     made = table(title, "fit", "N̄", "interval", "N̄_max", "N_cut", "a(E)", "b(N)", "loss")
     several = len({r["target"] for r in rows}) > 1
-    for r in rows:
+    labels = [f"{r['fit']}, {r['target']}" if several else r["fit"] for r in rows]
+    for label, r in zip(labels, rows, strict=True):
         ends = r["intervals"]["effective_params"]
         made.add_row(
-            f"{r['fit']}, {r['target']}" if several else r["fit"],
+            label,
             number(r["effective_params"]),
             span(*ends) if ends else "–",
             number(r["max_effective_params"]),
@@ -110,17 +110,41 @@ def _show(rows, active, experts, level, wanted, loss) -> None:
             f"{r['loss']:.4f}",
         )
     show(made)
-    for r in rows:
+    for label, r in zip(labels, rows, strict=True):
         if r["extrapolation"]:
-            show(f"! {r['fit']}: {r['extrapolation']}: an extrapolation.")
+            show(f"! {label}: {r['extrapolation']}: an extrapolation.")
         if wanted is not None:
             needed = r["experts_for_effective"]
             answer = f"E = {needed:.3g}" if needed < 1e12 else "no number of experts is enough"
-            show(f"{r['fit']}: to equal a dense model of {number(wanted)} at N = {number(active)}: {answer}.")
+            show(f"{label}: to equal a dense model of {number(wanted)} at N = {number(active)}: {answer}.")
     if loss is not None:
-        levels = table(f"size that reaches a loss of {loss:g}", "fit", *(f"E={e}" for e in _LEVEL_EXPERTS))
-        for r in rows:
-            levels.add_row(r["fit"], *(number(n) for n in r["level_curve"].values()))
+        levels = table(f"size that reaches a loss of {loss:g}", "fit", *(f"E={e}" for e in rows[0]["level_curve"]))
+        for label, r in zip(labels, rows, strict=True):
+            levels.add_row(label, *(number(n) for n in r["level_curve"].values()))
         show(levels)
-    if all(not any(r["intervals"].values()) for r in rows):
-        show("  Published coefficients carry no intervals; give a run table for them.")
+    for sentence in _doubts(rows):
+        show(sentence)
+
+
+def _doubts(rows: list[dict[str, Any]]) -> list[str]:
+    """What each fit left out and warns of, once per fit, naming the corpora where it does not hold for all of them."""
+    targets: dict[tuple[str, str], list[str]] = {}
+    for r in rows:
+        if r["left_out"]:
+            targets.setdefault((r["fit"], f"left out: {'; '.join(r['left_out'])}."), []).append(r["target"])
+        for warning in r["warnings"]:
+            targets.setdefault((r["fit"], warning), []).append(r["target"])
+    count = len({r["target"] for r in rows})
+    said = []
+    for (fit, sentence), where in targets.items():
+        mark = " " if sentence.startswith("left out") else "!"
+        said.append(f"{mark} {fit}{'' if len(where) == count else ', ' + ', '.join(where)}: {sentence}")
+    published = [r for r in rows if r["published"]]
+    if published:
+        said.append("  Published coefficients carry no intervals; give a run table for them.")
+    if any(r["law"] == "saturated" for r in published):
+        said.append(
+            "  N_cut = 10^(−b/c), and the three digits that the paper prints of b and c do not determine it: "
+            "fit the released table to ask for it (`routelaw data fetch`)."
+        )
+    return said

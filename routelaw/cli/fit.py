@@ -112,7 +112,7 @@ def _usual_router(table: RunTable, law: Law) -> str:
 
 
 def _show(judged: Judgement, notes: tuple[str, ...]) -> None:
-    from routelaw.cli.output import error_e4, number, show, span, table
+    from routelaw.cli.output import error_e4, known, number, show, table
 
     fitted, points = judged.fit, judged.fit.points
     show(f"{fitted.law.name}: {fitted.law.formula}   [{fitted.law.source}]")
@@ -126,7 +126,7 @@ def _show(judged: Judgement, notes: tuple[str, ...]) -> None:
     meanings = {p.name: p.meaning for p in fitted.law.parameters}
     for name, value in fitted.params.items():
         ends = judged.intervals.get(name)
-        parameters.add_row(name, number(value), span(ends.low, ends.high) if ends else "–", meanings[name])
+        parameters.add_row(name, number(value), known(ends), meanings[name])
     v = judged.validation
     errors = table("", "error in log10 L, ×1e-4", "in sample", "leave one out", "leave size out", "largest size out")
     ends = (v.in_sample, v.leave_one_out, v.leave_size_out, v.largest_size_out)
@@ -137,7 +137,7 @@ def _show(judged: Judgement, notes: tuple[str, ...]) -> None:
         derived = table("", f"at N = {number(at['active_params'])}, E = {at['experts']:g}", "value", how)
         for name, value in judged.derived.items():
             ends = judged.intervals.get(name)
-            derived.add_row(_LABELS.get(name, name), number(value), span(ends.low, ends.high) if ends else "–")
+            derived.add_row(_LABELS.get(name, name), number(value), known(ends))
         show(derived)
     for warning in judged.warnings:
         show(f"! {warning}")

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from rich.progress import Progress
     from rich.table import Table
 
+    from routelaw.fitting.intervals import Interval
+
 PIPE_WIDTH = 160
 
 
@@ -74,15 +76,35 @@ def number(value: float, digits: int = 4) -> str:
         return "–"
     if math.isinf(value):
         return "∞" if value > 0 else "−∞"
-    if 1e5 <= abs(value) < 1e15:
+    # The unit is that of the rounded number: 999.9B reads 1T, not 1e+03B.
+    rounded = abs(float(f"{value:.3g}"))
+    if 1e5 <= rounded < 1e15:
         for scale, unit in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "K")):
-            if abs(value) >= scale:
+            if rounded >= scale:
                 return f"{value / scale:.3g}{unit}"
     return f"{value:.{digits}g}"
 
 
+def memory(byte_count: float) -> str:
+    """Bytes as people write them, in powers of a thousand as in `--memory 80GB`."""
+    rounded = float(f"{byte_count:.3g}")
+    for scale, unit in ((1e15, "PB"), (1e12, "TB"), (1e9, "GB"), (1e6, "MB")):
+        if rounded >= scale:
+            return f"{byte_count / scale:.3g} {unit}"
+    return f"{byte_count / 1e3:.3g} KB"
+
+
 def span(low: float, high: float) -> str:
     return f"[{number(low)}, {number(high)}]"
+
+
+def known(interval: Interval | None) -> str:
+    """An interval with open ends written as such."""
+    if interval is None:
+        return "–"
+    low = "(…" if interval.open_low else f"[{number(interval.low)}"
+    high = "…)" if interval.open_high else f"{number(interval.high)}]"
+    return f"{low}, {high}"
 
 
 def error_e4(value: float | None) -> str:

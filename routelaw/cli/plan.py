@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from routelaw.plans.predictor import Predictor
 
 
+REASONS_SHOWN = 3
+"""Different extrapolations explained below the table, beside that of the best answer."""
+
+
 class _ModelByDefault(TyperGroup):
     """`routelaw plan RUNS …` is `routelaw plan model RUNS …`: the question most people have needs no extra word."""
 
@@ -45,7 +49,9 @@ def model(
     memory: Annotated[str | None, typer.Option(help="Most bytes of weights, e.g. 80GB.")] = None,
     bytes_per_param: Annotated[float, typer.Option(min=0.1, help="2 for bfloat16, 1 for 8 bits.")] = 2.0,
     target_loss: Annotated[float | None, typer.Option(help="Reach this loss at the least compute.")] = None,
-    experts: Annotated[str, typer.Option(help="Expert counts to consider.")] = "1,2,4,8,16,32,64,128,256,512",
+    experts: Annotated[
+        str | None, typer.Option(help="Expert counts to consider.", show_default="powers of two up to 512")
+    ] = None,
     k: Annotated[str, typer.Option(help="K to consider (laws that read compute).")] = "1,2,4",
     routing_frequency: Annotated[str, typer.Option(help="R to consider (likewise).")] = "0.25,0.5,1",
     ladder: Annotated[str, typer.Option(help="paper: its eight sizes; fine: about 6 % apart.")] = "paper",
@@ -62,7 +68,7 @@ def model(
     from routelaw.cli.choices import one_of
     from routelaw.cli.output import print_json
     from routelaw.cli.predictors import predictors
-    from routelaw.plans.budget import Budget, best_models, check_law
+    from routelaw.plans.budget import EXPERT_CHOICES, Budget, best_models, check_countable
     from routelaw.specs.sizes import PAPER_SIZES, fine_ladder
 
     ladder = one_of(ladder, ("paper", "fine"), "--ladder")
@@ -73,10 +79,10 @@ def model(
         bytes_per_param=bytes_per_param,
         target_loss=target_loss,
     )
-    experts_considered = _numbers(experts, "--experts", int)
+    experts_considered = _numbers(experts, "--experts", int) if experts is not None else EXPERT_CHOICES
     ks = _numbers(k, "--k", int)
     frequencies = _numbers(routing_frequency, "--routing-frequency", float, highest=1)
-    made = predictors(runs, fit, law, router, target, draws=draws, seed=seed, plugins=plugin, check=check_law)
+    made = predictors(runs, fit, law, router, target, draws=draws, seed=seed, plugins=plugin, check=check_countable)
     best = best_models(
         made,
         budget,
@@ -88,7 +94,16 @@ def model(
         top=top,
     )
     if as_json:
-        fits = [{"name": p.name, "law": p.law.name, "source": p.source} for p in made]
+        fits = [
+            {
+                "name": p.name,
+                "law": p.law.name,
+                "source": p.source,
+                "left_out": p.left_out,
+                "warnings": p.warnings,
+            }
+            for p in made
+        ]
         print_json({"budget": asdict(budget), "fits": fits, "level": level, "best": [asdict(c) for c in best]})
     else:
         _show(best, budget.target_loss, level, made)
@@ -109,7 +124,7 @@ def _numbers(text: str, option: str, kind: type, highest: float = float("inf")) 
 
 
 def _show(best: list[Candidate], target_loss: float | None, level: float, used: list[Predictor]) -> None:
-    from routelaw.cli.output import number, show, span, table
+    from routelaw.cli.output import memory, number, show, span, table
     from routelaw.plans.budget import COUNTED_LIKE, ranks_architectures
     from routelaw.specs.techniques import TECHNIQUES
 
@@ -138,12 +153,19 @@ def _show(best: list[Candidate], target_loss: float | None, level: float, used: 
             number(c.effective_params) if c.effective_params else "–",
             number(c.counts.total_params),
             number(c.counts.flops_per_token),
-            f"{c.memory_bytes / 1e9:.3g} GB",
+            memory(c.memory_bytes),
         )
     show(made)
-    first = best[0]
-    if first.extrapolation:
-        show(f"! * The best answer extrapolates: {first.extrapolation}. Do not trust its loss to the last digit.")
+    if best[0].extrapolation:
+        show(f"! * The best answer extrapolates: {best[0].extrapolation}. Do not trust its loss to the last digit.")
+    others = [c for c in best[1:] if c.extrapolation and c.extrapolation != best[0].extrapolation]
+    for reason, c in list({c.extrapolation: c for c in reversed(others)}.items())[: -REASONS_SHOWN - 1 : -1]:
+        show(f"  * Extrapolates, as {c.router} {c.size} with E = {c.experts}: {reason}.")
+    for p in used:
+        if p.left_out:
+            show(f"  {p.name}: left out: {'; '.join(p.left_out)}.")
+        for warning in p.warnings:
+            show(f"! {p.name}: {warning}")
     for p in used:
         if p.router not in TECHNIQUES:
             show(
@@ -151,5 +173,5 @@ def _show(best: list[Candidate], target_loss: float | None, level: float, used: 
             )
     if not any(ranks_architectures(p.law) for p in used):
         show(
-            "  K and R are those of the models fitted: a law in (N, E) knows no others; --law compute on a table does."
+            "  K and R are those of the models fitted: a law that does not read compute knows no others; --law compute on a table does."
         )

@@ -40,6 +40,8 @@ def predictors(
 
     if named and runs:
         raise InputError("give either a run table or --fit, not both.")
+    if named and routers:
+        raise InputError("give either --router or --fit, not both: a published fit is of one router.")
     if runs is None:
         for option, asked, only in (("--target", target, PUBLISHED_TARGET), ("--law", law, PUBLISHED_LAW)):
             if asked != only:

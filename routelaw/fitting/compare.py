@@ -14,7 +14,7 @@ import numpy as np
 
 from routelaw.errors import InputError
 from routelaw.fitting.fit import RESAMPLE_SEARCHES, Fit, fit_law, is_determined, solve
-from routelaw.fitting.intervals import DEFAULT_LEVEL, MAX_REDRAWS, small_sample_stretch
+from routelaw.fitting.intervals import DEFAULT_LEVEL, MAX_REDRAWS, small_sample_probability, small_sample_stretch
 from routelaw.fitting.points import Points
 from routelaw.fitting.validation import Validation, validate
 from routelaw.laws import all_laws
@@ -34,7 +34,7 @@ class Ranked:
     behind: float | None
     """How much larger its leave-size-out error is than the best law's."""
     worse_probability: float | None
-    """Share of resampled sets of sizes on which it does worse than the best law."""
+    """Probability that it does worse than the best law, from resampled sets of sizes."""
     clearly_worse: bool
     """Whether the difference is larger than its noise: its interval excludes zero."""
 
@@ -87,7 +87,7 @@ def _ranked(
     stretch = small_sample_stretch(len(points.sizes), level)
     low, high = validation.leave_size_out + stretch * (np.quantile(own_R, tails) - validation.leave_size_out)
     gap_low = behind + stretch * (float(np.quantile(own_R - best_R, tails[0])) - behind)
-    worse = _exceeds(own_R, best_R)
+    worse = _exceeds(own_R, best_R, len(points.sizes))
     is_best = validation is best
     return Ranked(
         fit,
@@ -99,9 +99,10 @@ def _ranked(
     )
 
 
-def _exceeds(first_R: Array, second_R: Array) -> float:
-    """Share of resamples in which the first is larger; a tie, as between equal laws, counts half."""
-    return float(np.mean(first_R > second_R) + np.mean(first_R == second_R) / 2)
+def _exceeds(first_R: Array, second_R: Array, sizes: int) -> float:
+    """Probability that the first is larger, from the share of resamples; a tie, as between equal laws, counts half."""
+    share = float(np.mean(first_R > second_R) + np.mean(first_R == second_R) / 2)
+    return small_sample_probability(share, sizes, len(first_R))
 
 
 def _resampled_error(validation: Validation, points: Points, counts_RS: Array) -> Array:
@@ -121,7 +122,7 @@ class RouterComparison:
     loss: dict[str, float]
     interval: dict[str, tuple[float, float]]
     better_probability: dict[tuple[str, str], float]
-    """(first, second) -> share of resamples in which the first has the lower loss."""
+    """(first, second) -> probability that the first has the lower loss."""
 
 
 def compare_routers(
@@ -146,7 +147,7 @@ def compare_routers(
         low, high = estimate + stretch * (ends - estimate)
         loss[router], interval[router], drawn[router] = 10.0**estimate, (10.0**low, 10.0**high), log_R
     order = sorted(loss, key=loss.__getitem__)
-    better = {(p, q): _exceeds(drawn[q], drawn[p]) for p in order for q in order if p != q}
+    better = {(p, q): _exceeds(drawn[q], drawn[p], len(sizes)) for p in order for q in order if p != q}
     return RouterComparison(law, dict(at), order, loss, interval, better)
 
 

@@ -51,10 +51,6 @@ class Draws:
             low, high = (_stretched(estimate, float(end), stretch) for end in (low, high))
         return closed_interval(quantity, float(low), float(high))
 
-    def probability(self, statement_R: Array) -> float:
-        """Share of the draws under which a statement holds."""
-        return float(np.mean(statement_R))
-
 
 def small_sample_stretch(clusters: int, level: float) -> float:
     """How much wider a percentile interval of a few resampled clusters must be.
@@ -64,6 +60,15 @@ def small_sample_stretch(clusters: int, level: float) -> float:
     """
     tail = (1 + level) / 2
     return float(np.sqrt(clusters / (clusters - 1)) * special.stdtrit(clusters - 1, tail) / special.ndtri(tail))
+
+
+def small_sample_probability(share: float, clusters: int, draws: int) -> float:
+    """A share of bootstrap draws as a probability that allows for few clusters, as the stretched intervals do.
+
+    The share is read as a normal quantile and judged by Student's t; all of the draws count as all but half a draw.
+    """
+    share = float(np.clip(share, 0.5 / draws, 1 - 0.5 / draws))
+    return float(special.stdtr(clusters - 1, special.ndtri(share) / np.sqrt(clusters / (clusters - 1))))
 
 
 def closed_interval(quantity: Quantity, low: float, high: float) -> Interval:
@@ -83,10 +88,10 @@ def bootstrap(fit: Fit, method: Method = "size-bootstrap", draws: int = DEFAULT_
     rng = np.random.default_rng(seed)
     labels_N = points.size if method == "size-bootstrap" else np.arange(len(points))
     names, cluster_N = np.unique(labels_N.astype(str), return_inverse=True)
-    if len(names) < 3:
-        raise InputError(
-            f"{method} needs at least 3 {'sizes' if method == 'size-bootstrap' else 'points'}, not {len(names)}."
-        )
+    informative = len(names) if method == "case-bootstrap" else informative_sizes(fit)
+    if informative < 3:
+        what = "points" if method == "case-bootstrap" else "sizes with more than one E" if len(names) > 2 else "sizes"
+        raise InputError(f"{method} needs at least 3 {what}, not {informative}.")
     counts_RC = resample_counts(fit, cluster_N, len(names), draws, rng)
     weights_RN = counts_RC[:, cluster_N] * points.weight
     # Equal resamples have equal fits: six sizes allow 462 of them.
@@ -94,7 +99,18 @@ def bootstrap(fit: Fit, method: Method = "size-bootstrap", draws: int = DEFAULT_
     search_UP, _, _ = solve(
         fit.law, points, unique_UN, warm_P=fit.search_P, searches=RESAMPLE_SEARCHES, error=fit.error
     )
-    return Draws(fit, fit.law.from_search(search_UP)[back_R.ravel()], method, len(names))
+    return Draws(fit, fit.law.from_search(search_UP)[back_R.ravel()], method, informative)
+
+
+def informative_sizes(fit: Fit) -> int:
+    """Sizes that say something about every axis of the law: for a law that knows E, those with more than one.
+
+    Dense runs of further sizes do not make a resample of routed ones any richer.
+    """
+    points = fit.points
+    if not {"experts", "total_params"} & set(fit.law.inputs):
+        return len(points.sizes)
+    return sum(len(np.unique(points.x["experts"][points.size == size])) > 1 for size in points.sizes)
 
 
 def resample_counts(fit: Fit, cluster_N: Array, clusters: int, draws: int, rng: np.random.Generator) -> Array:

@@ -45,7 +45,7 @@ class Judgement:
             "status": self.fit.status,
             "error": self.fit.error,
             "params": self.fit.params,
-            "intervals": {name: [i.low, i.high] for name, i in self.intervals.items()},
+            "intervals": {name: _ends(i) for name, i in self.intervals.items()},
             "interval_method": self.method,
             "level": self.level,
             "rmsle": {
@@ -59,6 +59,11 @@ class Judgement:
             "left_out": list(self.fit.points.left_out),
             "warnings": list(self.warnings),
         }
+
+
+def _ends(interval: Interval) -> list[float | None]:
+    """For JSON: an end that the data do not set is null."""
+    return [None if interval.open_low else interval.low, None if interval.open_high else interval.high]
 
 
 def judge(
@@ -76,14 +81,9 @@ def judge(
     derived = derived_quantities(fit.law, at["active_params"], at["experts"])
     quantities = [*parameter_quantities(fit.law), *derived]
     warnings = [*fit.warnings, *validation.warnings]
-    try:
-        intervals, resampled = _intervals(fit, quantities, method, level, draws, seed)
-    except InputError as error:
-        intervals, resampled = {}, None
-        warnings.append(f"no intervals: {error}")
+    intervals, resampled, used = _intervals(fit, quantities, method, level, draws, seed, warnings)
     values = {q.name: q.value(float(q.of(fit.params_BP)[0])) for q in derived}
     warnings += _doubts(fit, quantities, intervals, values, level)
-    used = method if intervals else None
     return Judgement(fit, validation, values, at, intervals, used, level, tuple(warnings), resampled)
 
 
@@ -100,13 +100,55 @@ def reference_point(fit: Fit, active_params: float | None, experts: float | None
 
 
 def _intervals(
-    fit: Fit, quantities: list[Quantity], method: Method, level: float, draws: int, seed: int
-) -> tuple[dict[str, Interval], Draws | None]:
-    if method == "profile":
-        made = profile_intervals(fit, quantities, level)
-        return {q.name: i for q, i in zip(quantities, made, strict=True)}, None
-    resampled = bootstrap(fit, method, draws, seed)
-    return {q.name: resampled.interval(q, level) for q in quantities}, resampled
+    fit: Fit, quantities: list[Quantity], method: Method, level: float, draws: int, seed: int, warnings: list[str]
+) -> tuple[dict[str, Interval], Draws | None, Method | None]:
+    """Intervals, the draws behind them, and the method in the end: a profile where there are too few sizes."""
+    check_method(fit, method)
+    if method != "profile":
+        try:
+            resampled = bootstrap(fit, method, draws, seed)
+            return _open_ends_profiled(fit, resampled, quantities, level), resampled, method
+        except InputError as error:
+            warnings.append(f"{error} Profile intervals instead: they take the runs of a size as independent.")
+            try:
+                check_method(fit, "profile")
+            except InputError as refusal:
+                warnings[-1] = f"no intervals: {error} {refusal}"
+                return {}, None, None
+    made = profile_intervals(fit, quantities, level)
+    return {q.name: i for q, i in zip(quantities, made, strict=True)}, None, "profile"
+
+
+def check_method(fit: Fit, method: Method) -> None:
+    """Refuse what a method would get wrong."""
+    if method == "profile" and fit.error == "huber":
+        raise InputError("profile intervals are those of squared error: with --error huber use a bootstrap.")
+    if method != "size-bootstrap" and fit.law.along_training:
+        raise InputError(f"law {fit.law.name} follows whole curves, whose points are not independent: resample sizes.")
+
+
+def _open_ends_profiled(fit: Fit, draws: Draws, quantities: list[Quantity], level: float) -> dict[str, Interval]:
+    """Bootstrap intervals; where one runs into the limit of its quantity, the hull with the profile.
+
+    A parameter at its bound stays there in most resamples, and their spread would say that it is known exactly.
+    """
+    made = {q.name: draws.interval(q, level) for q in quantities}
+    loose = [
+        q for q in quantities if (made[q.name].open_low or made[q.name].open_high) and np.isfinite(made[q.name].low)
+    ]
+    if not loose or fit.error == "huber" or fit.law.along_training:
+        return made
+    for quantity, profile in zip(loose, profile_intervals(fit, loose, level), strict=True):
+        own = made[quantity.name]
+        if np.isnan(profile.low):
+            continue
+        made[quantity.name] = Interval(
+            min(own.low, profile.low),
+            max(own.high, profile.high),
+            own.open_low or profile.open_low,
+            own.open_high or profile.open_high,
+        )
+    return made
 
 
 def _doubts(

@@ -148,17 +148,22 @@ class _Search:
         usable_B = np.asarray(np.isfinite(basis_BNC).all((1, 2)))
         basis_BNC = np.where(usable_B[:, None, None], basis_BNC, 1.0)
         w_BN1 = self.w_BN[index_B][..., None]
-        # Centring the columns on their weighted means keeps the normal equations well conditioned.
-        constant = [c.powers for c in self.law.terms[0]].index((0, 0))
-        centre_B1C = (w_BN1 * basis_BNC).sum(1, keepdims=True) / w_BN1.sum(1, keepdims=True)
-        centre_B1C[..., constant] = 0.0
+        # Centring the columns on their weighted means keeps the normal equations well conditioned; a constant takes
+        # the shift back, so a law without one stays as it is.
+        powers = [c.powers for c in self.law.terms[0]]
+        constant = powers.index((0, 0)) if (0, 0) in powers else None
+        centre_B1C = np.zeros_like(basis_BNC[:, :1])
+        if constant is not None:
+            centre_B1C = (w_BN1 * basis_BNC).sum(1, keepdims=True) / w_BN1.sum(1, keepdims=True)
+            centre_B1C[..., constant] = 0.0
         centred_BNC = basis_BNC - centre_B1C
         scale_BC = np.sqrt((w_BN1 * centred_BNC**2).sum(1)) + 1e-150
         unit_BNC = centred_BNC / scale_BC[:, None]
         left_BCN = (w_BN1 * unit_BNC).transpose(0, 2, 1)
         normal_BCC = left_BCN @ unit_BNC + 1e-14 * np.eye(self.linear)
         beta_BC = np.linalg.solve(normal_BCC, (left_BCN @ self.y_N)[..., None])[..., 0] / scale_BC
-        beta_BC[:, constant] -= (beta_BC * centre_B1C[:, 0]).sum(1)
+        if constant is not None:
+            beta_BC[:, constant] -= (beta_BC * centre_B1C[:, 0]).sum(1)
         projected_BP = z_BP.copy()
         projected_BP[:, : self.linear] = np.where(usable_B[:, None], beta_BC, np.nan)
         return projected_BP

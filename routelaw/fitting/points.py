@@ -19,6 +19,8 @@ from routelaw.specs.nearest import nearest_hint
 from routelaw.specs.techniques import DENSE, canonical_router
 
 DEFAULT_K, DEFAULT_FREQUENCY = 1, 0.5
+SAME_LENGTH = 1.05
+"""Runs whose lengths differ by less than this factor count as equally long."""
 NUMERIC = ("active_params", "experts", "k", "routing_frequency", "total_params", "flops_per_token", "step")
 SAME_MODEL = ["router", "variant", "size", "active_params", "experts", "k", "routing_frequency"]
 
@@ -106,6 +108,7 @@ def select_points(
         frame = frame[frame["step"] > 0]
     else:
         frame = frame.sort_values("step", kind="stable").groupby("run_id", sort=False).tail(1)
+        frame = _one_length(frame, left_out)
     if mixed is None:
         mixed = law is not None and "experts" not in law.inputs and "flops_per_token" in law.inputs
     if not mixed:
@@ -128,6 +131,24 @@ def select_points(
         )
     points = _to_points(frame, router, target, average_seeds, table.source)
     return replace(points, left_out=tuple(left_out))
+
+
+def _one_length(frame: pd.DataFrame, left_out: list[str]) -> pd.DataFrame:
+    """Runs planned for the same number of tokens: those of the commonest plan. A law holds for one length at a time.
+
+    Without plans in the table nothing is left out; last evaluations far apart are said.
+    """
+    plans = frame["tokens_planned"]
+    if plans.notna().all() and plans.nunique() > 1:
+        commonest = plans.mode().max()
+        alike = (plans.astype(float) / float(commonest)).between(1 / SAME_LENGTH, SAME_LENGTH)
+        return _keep(frame, alike, f"of another length than {commonest:.4g} tokens", left_out)
+    steps = frame["step"].dropna()
+    if len(steps) and steps.max() > SAME_LENGTH * max(steps.min(), 1):
+        left_out.append(
+            f"none for its length, although last evaluations range from step {steps.min()} to {steps.max()}"
+        )
+    return frame
 
 
 def _rows_of(table: RunTable, router: str, target: str, include_dense: bool) -> pd.DataFrame:

@@ -27,7 +27,8 @@ class Validation:
 
 def validate(fit: Fit) -> Validation:
     points = fit.points
-    one_out_N = held_out_residuals(fit, np.arange(len(points)))
+    # Along training the evaluations of a run are one curve: leaving one out would leave out nothing.
+    one_out_N = held_out_residuals(fit, points.size if fit.law.along_training else np.arange(len(points)))
     size_out_N = held_out_residuals(fit, points.size)
     largest_N = points.size == points.sizes[-1]
     warnings = []

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from routelaw.errors import InputError
 from routelaw.laws.law import MAX_STARTS, Array, Inputs, Law, Parameter
 from routelaw.laws.saturation import LN10, Saturation
 
@@ -66,6 +67,21 @@ class PowerSum(Law):
         parameters += [self.saturation.start, self.saturation.ceiling] if self.saturation else []
         parameters += [self.offset] if self.offset else []
         self.parameters = tuple(parameters)
+        self._check()
+
+    def _check(self) -> None:
+        """A law of the user's own is declared in a file: what fitting takes for granted is refused here by name."""
+        twice = [name for i, name in enumerate(self.names) if name in self.names[:i]]
+        if twice:
+            raise InputError(f"law {self.name}: two parameters are called {twice[0]!r}; each needs a name of its own.")
+        if not self.terms or not all(self.terms):
+            raise InputError(f"law {self.name}: a law needs at least one term, and a term at least one coefficient.")
+        for number, term in enumerate(self.terms, start=1):
+            if len(self.terms) > 1 and term[0].powers != (0, 0):
+                raise InputError(
+                    f"law {self.name}: term {number} of {len(self.terms)} must begin with its scale, a coefficient of "
+                    f"powers (0, 0), and {term[0].parameter.name!r} has {term[0].powers}."
+                )
 
     # -- prediction ------------------------------------------------------------------------------------
 

@@ -26,6 +26,8 @@ from routelaw.routers.router import RouteContext, Router, Routing, router_class
 from routelaw.specs.run import RunSpec
 
 INIT_DEVIATION = 0.02
+SHUFFLE_PURPOSE = 102
+"""Distinguishes the shuffle from other uses of a layer's random numbers."""
 
 
 @dataclass
@@ -46,19 +48,37 @@ class Output:
 
 @dataclass(frozen=True)
 class StepContext:
-    """Where a forward pass stands in training: what routing needs to know, the same for every layer."""
+    """Where a forward pass stands in training, and which tokens route together."""
 
     seed: int
     step: int | Tensor
     token_T: Tensor
     """Global number of each token in the step."""
     members_GM: Tensor
+    """Tokens of each routing group in order, before the shuffle."""
     valid_T: Tensor
     training: bool
+    shuffle_groups: int = 1
+    """Neighbouring groups among which tokens are dealt anew, in each layer differently; 1 is no shuffle."""
 
     def of_layer(self, layer: int, sequence_length: int) -> RouteContext:
-        random = Randomness.of(self.seed, self.step, layer, self.token_T.device)
-        return RouteContext(self.token_T, self.members_GM, self.valid_T, random, self.training, sequence_length)
+        random = self._random(layer)
+        return RouteContext(self.token_T, self.members_of(layer), self.valid_T, random, self.training, sequence_length)
+
+    def members_of(self, layer: int) -> Tensor:
+        """(G, M): the groups of a layer, after the paper's shuffle by (seed, step, layer, block of groups).
+
+        It keeps a token's neighbours from learning about it through the assignment.
+        """
+        if self.shuffle_groups == 1:
+            return self.members_GM
+        block = self.shuffle_groups * self.members_GM.shape[1]
+        key_BT = self._random(layer).bits(SHUFFLE_PURPOSE, self.token_T)[:, 0][self.members_GM].view(-1, block)
+        order_BT = torch.argsort(key_BT, dim=1, stable=True)
+        return self.members_GM.reshape(-1, block).gather(1, order_BT).view_as(self.members_GM)
+
+    def _random(self, layer: int) -> Randomness:
+        return Randomness.of(self.seed, self.step, layer, self.token_T.device)
 
 
 class Block(nn.Module):

@@ -89,7 +89,7 @@ def best_models(
     scored: list[tuple[Predictor, Candidate]] = []
     experts, ks, frequencies = tuple(experts), tuple(ks), tuple(frequencies)
     for predictor in predictors:
-        check_law(predictor.law)
+        check_countable(predictor.law)
         choices = [(k, r) for k in ks for r in frequencies]
         if not ranks_architectures(predictor.law):
             choices = [(predictor.k, predictor.routing_frequency)]
@@ -119,10 +119,10 @@ def best_models(
     return [_detailed(predictor, candidate, level) for predictor, candidate in _distinct(scored)[:top]]
 
 
-def check_law(law: Law) -> None:
+def check_countable(law: Law) -> None:
     """A plan counts sizes, experts and compute: a law of anything else (a step of training) cannot rank its models."""
-    readable = {"active_params", "experts", "total_params", "flops_per_token"}
-    if not {"active_params", "flops_per_token"} & set(law.inputs) or not set(law.inputs) <= readable:
+    sizes = {"active_params", "total_params", "flops_per_token"}
+    if not sizes & set(law.inputs) or not set(law.inputs) <= {*sizes, "experts"}:
         raise InputError(f"law {law.name} cannot rank models by size and compute: plan with another, e.g. saturated.")
 
 
@@ -191,5 +191,7 @@ def _detailed(predictor: Predictor, candidate: Candidate, level: float) -> Candi
         candidate,
         interval=predictor.interval(quantity, level),
         effective_params=effective,
-        extrapolation=predictor.extrapolation(counts.active_params, candidate.experts),
+        extrapolation=predictor.extrapolation(
+            counts.active_params, candidate.experts, (candidate.k, candidate.routing_frequency), everything
+        ),
     )

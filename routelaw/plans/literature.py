@@ -52,5 +52,12 @@ def published(name: str) -> Predictor:
     entry = PUBLISHED[name]
     law = get_law(entry.law)
     return Predictor(
-        name, entry.router, law, law.row(entry.params), entry.source, entry.size_range, entry.experts_range
+        name,
+        entry.router,
+        law,
+        law.row(entry.params),
+        entry.source,
+        entry.size_range,
+        entry.experts_range,
+        is_published=True,
     )

@@ -13,6 +13,8 @@ from routelaw.errors import InputError
 
 def check_target(out: Path, force: bool) -> None:
     """Refuse what could not be written later, before any work is done."""
+    if not out.resolve().name:
+        raise InputError(f"{out}: results need a folder of their own; name one below it.")
     if out.exists() and not out.is_dir():
         raise InputError(f"{out}: this is a file; name a folder.")
     if out.exists() and not force:

@@ -86,6 +86,8 @@ class Router(nn.Module):
         pass
 
     default_balance_weight: ClassVar[float] = 0.0
+    uses_groups: ClassVar[bool] = True
+    """False for a router that decides token by token: then, without capacity, a batch may be split anywhere."""
 
     def __init__(self, width: int, vocabulary: int, layer: int, spec: RouterSpec) -> None:
         super().__init__()

@@ -18,6 +18,7 @@ REQUIRED = ("run_id", "router", "experts", "active_params")
 SAME_THROUGHOUT_A_RUN = ("router", "variant", "experts", "k", "routing_frequency", "active_params")
 LOSS_PREFIX = "loss_"
 FINISHED = "finished"
+SAME_SIZE = 1.1
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +50,7 @@ class RunTable:
             **_progress(frame, source),
             **_counts(frame, source),
         }
-        columns["size"] = _size(frame, columns["active_params"])
+        columns["size"] = _size(frame, columns["active_params"], notes)
         columns.update({loss: numbers(frame, loss, source) for loss in losses})
         extras = [column for column in frame.columns if column not in columns]
         canonical = pd.DataFrame({name: columns[name] for name in (*DESCRIPTION, *losses)})
@@ -157,10 +158,16 @@ def _counts(frame: pd.DataFrame, source: str) -> dict[str, pd.Series]:
     return columns
 
 
-def _size(frame: pd.DataFrame, active_params: pd.Series) -> pd.Series:
-    derived = active_params.map(size_label)
+def _size(frame: pd.DataFrame, active_params: pd.Series, notes: list[str]) -> pd.Series:
+    """Labels as given; else by active parameters, where counts within 10 % (a router counted or not) are one size."""
     given = text(frame, "size") if "size" in frame else _constant("", frame, "str")
-    return given.where(given != "", derived).astype("str")
+    counts = np.unique(active_params[given == ""])
+    new_size = np.concatenate([[True], counts[1:] > SAME_SIZE * counts[:-1]]) if counts.size else np.zeros(0, bool)
+    first_of = counts[new_size][np.cumsum(new_size) - 1]
+    label = {count: size_label(first) for count, first in zip(counts, first_of, strict=True)}
+    if counts.size > new_size.sum():
+        notes.append(f"{counts.size} values of active_params within 10 % of a neighbour are {new_size.sum()} sizes.")
+    return given.where(given != "", active_params.map(label)).astype("str")
 
 
 def _check_runs(table: pd.DataFrame, source: str) -> None:

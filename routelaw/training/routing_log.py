@@ -58,9 +58,10 @@ class RoutingTally:
 
     def _counts(self, layer: RoutedLayer, step: StepContext) -> Tensor:
         """count_GE of the assignments, by routing group."""
-        groups, members = step.members_GM.shape
+        members_GM = step.members_of(layer.block)
+        groups, members = members_GM.shape
         group_T = torch.empty_like(step.token_T)
-        group_T[step.members_GM.reshape(-1)] = torch.arange(groups, device=group_T.device).repeat_interleave(members)
+        group_T[members_GM.reshape(-1)] = torch.arange(groups, device=group_T.device).repeat_interleave(members)
         cell_N = group_T[layer.routing.token_N] * self.experts + layer.routing.expert_N
         return torch.bincount(cell_N, minlength=groups * self.experts).view(groups, self.experts)
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from routelaw.model.transformer import Output, StepContext, Transformer
 from routelaw.routers.router import Router
 from routelaw.specs.run import RunSpec
-from routelaw.training.groups import block_tokens, group_members
+from routelaw.training.groups import block_tokens
 from routelaw.training.optimizer import Optimizer
 from routelaw.training.routing_log import LayerLog, RoutingTally
 from routelaw.training.schedule import learning_rate
@@ -76,10 +76,11 @@ def step_context(spec: RunSpec, step: int, ids_BS: Tensor, first_sequence: int) 
     B, S = ids_BS.shape
     index_T = torch.arange(B * S, device=ids_BS.device)
     token_T = index_T + first_sequence * S
-    members_GM = index_T[None]
+    members_GM, shuffle_groups = index_T[None], 1
     if spec.routed_blocks and B * S % block_tokens(spec) == 0:  # a smaller piece is one whose groups do not matter
-        members_GM = group_members(token_T, spec.group_tokens, spec.router.shuffle_groups, spec.train.seed, step)
-    return StepContext(spec.train.seed, step, token_T, members_GM, torch.ones_like(token_T, dtype=torch.bool), True)
+        members_GM, shuffle_groups = index_T.view(-1, spec.group_tokens), spec.router.shuffle_groups
+    valid_T = torch.ones_like(token_T, dtype=torch.bool)
+    return StepContext(spec.train.seed, step, token_T, members_GM, valid_T, True, shuffle_groups)
 
 
 def layer_losses(model: Transformer, output: Output, nll_T: Tensor) -> dict[int, dict[str, Tensor]]:

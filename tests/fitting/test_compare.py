@@ -72,8 +72,9 @@ def routers(simulate, **shifts: float):
 def test_a_router_better_by_far(simulate) -> None:
     found = compare_routers(routers(simulate, poor=0.02, good=0.0), AT)
     assert found.routers == ["good", "poor"]
-    assert found.better_probability["good", "poor"] > 0.999
-    assert found.better_probability["poor", "good"] < 0.001
+    # Certainty is what a few sizes cannot give: Student's t allows for their number.
+    assert 0.97 < found.better_probability["good", "poor"] < 1
+    assert found.better_probability["poor", "good"] == pytest.approx(1 - found.better_probability["good", "poor"])
     for name in found.routers:
         low, high = found.interval[name]
         assert low < found.loss[name] < high

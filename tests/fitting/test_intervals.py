@@ -14,8 +14,10 @@ from routelaw.fitting.intervals import (
     bootstrap,
     closed_interval,
     resample_counts,
+    small_sample_probability,
     small_sample_stretch,
 )
+from routelaw.fitting.judgement import judge
 from routelaw.fitting.profile import profile_intervals
 from routelaw.fitting.quantities import Quantity, effective_params, loss_at, n_cut, parameter_quantities
 from routelaw.laws import get_law
@@ -210,10 +212,41 @@ def test_two_sizes_cannot_be_resampled():
         bootstrap(fit, "size-bootstrap")
 
 
-def test_probability_is_the_share_of_draws(bilinear):
-    draws = bootstrap(bilinear, draws=40)
-    assert draws.probability(draws.params_RP[:, 0] < 0) == 1.0
-    assert draws.probability(np.arange(40) < 10) == 0.25
+def test_probability_allows_for_few_sizes():
+    assert small_sample_probability(0.5, 6, 1000) == pytest.approx(0.5)
+    # All of 1,000 draws of six sizes: Student's t with 5 degrees of freedom at 3.29/√1.2, from tables.
+    assert small_sample_probability(1.0, 6, 1000) == pytest.approx(0.985, abs=1e-3)
+    assert small_sample_probability(0.1, 6, 1000) == pytest.approx(1 - small_sample_probability(0.9, 6, 1000))
+    assert small_sample_probability(0.95, 10_000, 1000) == pytest.approx(0.95, abs=1e-3)
+
+
+def test_sizes_without_routed_runs_do_not_count_as_clusters():
+    """Two sizes with experts and four dense ones: every resample that determines the law holds both."""
+    points = simulated()
+    routed = np.isin(points.size, points.sizes[1:3])
+    fit = fit_law("bilinear", points.where(routed | points.dense))
+    with pytest.raises(InputError, match="3 sizes with more than one E, not 2"):
+        bootstrap(fit, "size-bootstrap")
+    judged = judge(fit)
+    assert judged.method == "profile"
+    assert any("Profile intervals instead" in w for w in judged.warnings)
+
+
+def test_a_parameter_at_its_bound_is_not_called_known():
+    """A pure power law in E: e_max ends at its bound, and what is known is a lower end among the E seen."""
+    points = simulated(noise=1e-3, experts=8, e_max=9e5)
+    judged = judge(fit_law("saturated", points), draws=100)
+    e_max = judged.intervals["e_max"]
+    assert e_max.open_high
+    assert e_max.low < 1e5
+    assert judged.as_dict()["intervals"]["e_max"][1] is None
+
+
+def test_a_profile_of_huber_error_is_refused(bilinear):
+    fit = fit_law("bilinear", bilinear.points, error="huber")
+    with pytest.raises(InputError, match="use a bootstrap"):
+        judge(fit, method="profile")
+    assert judge(fit, draws=60).method == "size-bootstrap"
 
 
 @pytest.mark.slow

@@ -199,3 +199,24 @@ def test_other_routers_change_nothing(frame) -> None:
 def test_the_scale_of_weights_changes_nothing(frame, scale) -> None:
     scaled = frame.assign(w=frame["w"] * scale)
     assert bilinear(scaled, "w") == pytest.approx(bilinear(frame, "w"), rel=1e-7)
+
+
+def test_runs_planned_for_another_length_are_left_out(runs_of_two_lengths) -> None:
+    points = select_points(runs_of_two_lengths, "mine")
+    assert set(points.loss) == {3.0}
+    assert any("of another length than 1000 tokens" in reason for reason in points.left_out)
+
+
+@pytest.fixture
+def runs_of_two_lengths() -> RunTable:
+    rows = [(f"r{i}", 1000, 3.0) for i in range(3)] + [("short", 100, 4.0)]
+    frame = pd.DataFrame(rows, columns=["run_id", "tokens_planned", "loss_validation"])
+    frame = frame.assign(router="mine", experts=[2, 4, 8, 16], active_params=1e7)
+    return RunTable.from_frame(frame, "test")
+
+
+def test_last_evaluations_far_apart_are_said() -> None:
+    frame = pd.DataFrame({"run_id": ["a", "b"], "step": [10, 100], "loss_validation": [3.0, 2.0]})
+    frame = frame.assign(router="mine", experts=[2, 4], active_params=1e7)
+    points = select_points(RunTable.from_frame(frame, "test"), "mine")
+    assert any("range from step 10 to 100" in reason for reason in points.left_out)

@@ -10,7 +10,7 @@ import torch
 from tiny_models import NAMES, SEQUENCE, VOCABULARY, gradients, loss_of, model_of, spec_of, tokens, training_context
 
 from routelaw.errors import InputError
-from routelaw.model.transformer import Transformer
+from routelaw.model.transformer import StepContext, Transformer
 from routelaw.specs.architecture import Architecture
 from routelaw.specs.run import RunSpec
 from routelaw.specs.sizes import get_size
@@ -174,3 +174,17 @@ def test_three_steps_with_two_threads_are_bit_identical(name: str) -> None:
         ends.append((losses, {n: p.detach().clone() for n, p in model.named_parameters()}))
     assert ends[0][0] == ends[1][0]
     assert all(torch.equal(ends[0][1][n], ends[1][1][n]) for n in ends[0][1])
+
+
+def test_the_shuffle_deals_tokens_within_blocks_and_differs_by_layer_and_step():
+    index_T = torch.arange(128)
+    step = StepContext(0, 3, index_T, index_T.view(8, 16), torch.ones(128, dtype=torch.bool), True, shuffle_groups=4)
+    members = step.members_of(2)
+    for block in (slice(0, 4), slice(4, 8)):  # two blocks of four groups: tokens stay in their block
+        inside = members[block].flatten().sort().values
+        assert torch.equal(inside, index_T.view(8, 16)[block].flatten())
+    assert not torch.equal(members, step.members_of(4))
+    assert not torch.equal(members, replace(step, step=4).members_of(2))
+    # A device that holds the second block alone deals it in the same way.
+    alone = StepContext(0, 3, index_T[64:], torch.arange(64).view(4, 16), torch.ones(64, dtype=torch.bool), True, 4)
+    assert torch.equal(alone.members_of(2) + 64, members[4:])

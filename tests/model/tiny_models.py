@@ -12,7 +12,6 @@ from routelaw.model.transformer import StepContext, Transformer
 from routelaw.routers.router import all_routers
 from routelaw.specs.architecture import Architecture
 from routelaw.specs.run import ModelSpec, RouterSpec, RunSpec, TrainSpec
-from routelaw.training.groups import group_members
 
 SMALL = Architecture(d_model=16, blocks=4, heads=2, kv_size=8)
 NAMES = sorted(all_routers())
@@ -50,9 +49,10 @@ def training_context(spec: RunSpec, ids_BS: Tensor, first_sequence: int = 0, ste
     index_T = torch.arange(ids_BS.numel())
     token_T = index_T + first_sequence * ids_BS.shape[1]
     whole = spec.routed_blocks and ids_BS.numel() % spec.group_tokens == 0
-    members = (spec.group_tokens, spec.router.shuffle_groups, spec.train.seed, step)
-    members_GM = group_members(token_T, *members) if whole else index_T[None]
-    return StepContext(spec.train.seed, step, token_T, members_GM, torch.ones_like(token_T, dtype=torch.bool), True)
+    members_GM = index_T.view(-1, spec.group_tokens) if whole else index_T[None]
+    valid_T = torch.ones_like(token_T, dtype=torch.bool)
+    shuffle_groups = spec.router.shuffle_groups if whole else 1
+    return StepContext(spec.train.seed, step, token_T, members_GM, valid_T, True, shuffle_groups)
 
 
 def evaluating(context: StepContext) -> StepContext:

@@ -138,3 +138,19 @@ def test_empty_table_and_repeated_column() -> None:
     twice = pd.concat([rows(), rows()[["experts"]]], axis=1)
     with pytest.raises(InputError, match="column experts appears twice"):
         RunTable.from_frame(twice, "mine.csv")
+
+
+def test_sizes_without_labels_are_told_apart_by_gaps():
+    """Active parameters that count the router vary a little with E: still one size each."""
+    frame = pd.DataFrame(
+        {
+            "run_id": [f"r{i}" for i in range(6)],
+            "router": "mine",
+            "experts": [2, 8, 64, 2, 8, 64],
+            "active_params": [1.0e7, 1.001e7, 1.006e7, 1.0e8, 1.001e8, 1.006e8],
+            "loss_validation": 3.0,
+        }
+    )
+    table = RunTable.from_frame(frame, "test")
+    assert table.frame["size"].tolist() == ["10M"] * 3 + ["100M"] * 3
+    assert any("are 2 sizes" in note for note in table.notes)

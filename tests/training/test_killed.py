@@ -1,5 +1,6 @@
 """kill −9, as benchmarks/kill_resume.py does it, a few times."""
 
+import os
 import re
 import subprocess
 import sys
@@ -7,13 +8,15 @@ from pathlib import Path
 
 import pytest
 
-KILL_RESUME = Path(__file__).parents[2] / "benchmarks" / "kill_resume.py"
+ROOT = Path(__file__).parents[2]
+KILL_RESUME = ROOT / "benchmarks" / "kill_resume.py"
 
 
 @pytest.mark.slow
 def test_a_killed_run_ends_as_if_it_had_not_been() -> None:
     words = [sys.executable, str(KILL_RESUME), "--kills", "4", "--no-record"]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    known = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(words, capture_output=True, text=True, check=False, env=known)
     assert done.returncode == 0, done.stdout + done.stderr
     kills, _, equal, trials = map(int, re.findall(r"\d+", done.stdout))
     assert kills == 4
