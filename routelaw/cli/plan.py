@@ -158,13 +158,16 @@ def _show(best: list[Candidate], target_loss: float | None, level: float, used: 
     show(made)
     if best[0].extrapolation:
         show(f"! * The best answer extrapolates: {best[0].extrapolation}. Do not trust its loss to the last digit.")
-    others = [c for c in best[1:] if c.extrapolation and c.extrapolation != best[0].extrapolation]
-    for reason, c in list({c.extrapolation: c for c in reversed(others)}.items())[: -REASONS_SHOWN - 1 : -1]:
-        show(f"  * Extrapolates, as {c.router} {c.size} with E = {c.experts}: {reason}.")
+    others: dict[str, Candidate] = {}
+    for c in best[1:]:
+        if c.extrapolation and c.extrapolation != best[0].extrapolation:
+            others.setdefault(c.extrapolation, c)
+    for c in list(others.values())[:REASONS_SHOWN]:
+        show(f"  * {c.router} {c.size} with E = {c.experts} extrapolates: {c.extrapolation}.")
     for p in used:
         if p.left_out:
             show(f"  {p.name}: left out: {'; '.join(p.left_out)}.")
-        for warning in p.warnings:
+        for warning in (w for w in p.warnings if "n_cut" not in w):  # a plan does not rest on where routing ends
             show(f"! {p.name}: {warning}")
     for p in used:
         if p.router not in TECHNIQUES:
@@ -173,5 +176,6 @@ def _show(best: list[Candidate], target_loss: float | None, level: float, used: 
             )
     if not any(ranks_architectures(p.law) for p in used):
         show(
-            "  K and R are those of the models fitted: a law that does not read compute knows no others; --law compute on a table does."
+            "  K and R are those of the models fitted: a law that reads no compute knows no others; "
+            "--law compute on a table does."
         )

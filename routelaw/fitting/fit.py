@@ -66,7 +66,7 @@ def fit_law(law: str | Law, points: Points, *, error: Error = "squared") -> Fit:
     rmsle = float(np.sqrt(np.average(residual_N**2, weights=points.weight)))
     status, warnings = standing(law, points, search_P, bool(converged_R[0]))
     params = {name: float(v) for name, v in zip(law.names, params_P, strict=True)}
-    return Fit(law, points, params, rmsle, status, error, warnings, search_P)
+    return Fit(law, points, params, rmsle, status, error, (*points.warnings, *warnings), search_P)
 
 
 def solve(

@@ -39,6 +39,7 @@ class Points:
     dense: Array
     """True for dense runs standing in as E = 1."""
     left_out: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
     source: str = ""
 
     def __len__(self) -> int:
@@ -130,25 +131,29 @@ def select_points(
             f"fit it to dense runs, or choose a law in (N, E)."
         )
     points = _to_points(frame, router, target, average_seeds, table.source)
-    return replace(points, left_out=tuple(left_out))
+    warnings = () if law is not None and law.along_training else _lengths_apart(points.x["step"])
+    return replace(points, left_out=tuple(left_out), warnings=warnings)
 
 
 def _one_length(frame: pd.DataFrame, left_out: list[str]) -> pd.DataFrame:
     """Runs planned for the same number of tokens: those of the commonest plan. A law holds for one length at a time.
 
-    Without plans in the table nothing is left out; last evaluations far apart are said.
+    Without plans in the table nothing is left out; last evaluations far apart are a warning.
     """
     plans = frame["tokens_planned"]
     if plans.notna().all() and plans.nunique() > 1:
         commonest = plans.mode().max()
         alike = (plans.astype(float) / float(commonest)).between(1 / SAME_LENGTH, SAME_LENGTH)
         return _keep(frame, alike, f"of another length than {commonest:.4g} tokens", left_out)
-    steps = frame["step"].dropna()
-    if len(steps) and steps.max() > SAME_LENGTH * max(steps.min(), 1):
-        left_out.append(
-            f"none for its length, although last evaluations range from step {steps.min()} to {steps.max()}"
-        )
     return frame
+
+
+def _lengths_apart(steps_N: Array) -> tuple[str, ...]:
+    """A warning where last evaluations are far apart, so that some runs may not have been trained to their end."""
+    steps_N = steps_N[np.isfinite(steps_N)]
+    if steps_N.size == 0 or steps_N.max() <= SAME_LENGTH * max(steps_N.min(), 1):
+        return ()
+    return (f"the last evaluations range from step {steps_N.min():g} to {steps_N.max():g}: lengths may be mixed.",)
 
 
 def _rows_of(table: RunTable, router: str, target: str, include_dense: bool) -> pd.DataFrame:

@@ -185,6 +185,5 @@ def test_two_sizes_are_fitted_and_the_missing_errors_said(fit, losses, table) ->
     save(losses[losses["active_params"].isin([15_000_000, 1_000_000_000])], table)
     got = fit(table)
     assert got["rmsle"]["leave_size_out"] is None
-    assert got["intervals"] == {}
-    assert got["interval_method"] is None
-    assert any(w.startswith("no intervals: ") for w in got["warnings"])
+    assert got["interval_method"] == "profile"
+    assert any("Profile intervals instead" in w for w in got["warnings"])

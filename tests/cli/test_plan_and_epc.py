@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from routelaw.cli.options import quantity
-from routelaw.cli.output import finite, number
+from routelaw.cli.output import finite, memory, number
 from routelaw.errors import InputError
 
 SATURATED = {"a": -0.082, "b": -0.108, "c": 0.009, "d": 1.104, "e_start": 1.847, "e_max": 314.478}
@@ -118,10 +118,102 @@ def test_numbers_as_people_type_them() -> None:
 
 def test_numbers_as_people_read_them() -> None:
     shown = {368_123_904: "368M", 1.3e9: "1.3B", 5e14: "500T", 2.5e15: "2.5e+15", 0.01013: "0.01013",
-             float("inf"): "∞", float("nan"): "–"}  # fmt: skip
+             float("inf"): "∞", float("nan"): "–", 9.999e11: "1T", 999.6e6: "1B", 99_990: "100K"}  # fmt: skip
     assert {value: number(value) for value in shown} == shown
+    sizes = {2.2e9: "2.2 GB", 2.21e12: "2.21 TB", 999.9e9: "1 TB", 5e5: "500 KB", 3e16: "30 PB"}
+    assert {value: memory(value) for value in sizes} == sizes
 
 
 def test_json_has_no_infinity() -> None:
     held = {"a": (np.float64(1.5), float("inf")), 2: [np.int64(3), float("nan"), None, "x"]}
     assert finite(held) == {"a": [1.5, None], "2": [3, None, None, "x"]}
+
+
+def test_every_line_of_several_targets_names_its_own(command, losses, table) -> None:
+    losses.assign(loss_c4=losses["loss_validation"] * 1.1).to_csv(table, index=False)
+    code, out, err = command("epc", table, "--law", "bilinear", "--target", "all", "--loss", 2, "--effective", "2B",
+                             "--params", "5B", "--draws", 50, "--router", "hash")  # fmt: skip
+    assert (code, err) == (0, "")
+    for target in ("loss_validation", "loss_c4"):
+        label = f"bilinear fitted to hash, {target}"
+        lines = [line for line in out.splitlines() if label in line]
+        assert f"! {label}: size is 5.0× the largest fitted: an extrapolation." in lines
+        assert any(line.startswith(f"{label}: to equal") for line in lines)
+        assert sum(line.strip().startswith(f"{label}  ") for line in lines) == 2
+
+
+def test_too_few_sizes_are_not_called_published(command, losses, table) -> None:
+    losses[losses["active_params"] < 1e8].to_csv(table, index=False)
+    code, out, err = command("epc", table, "--law", "bilinear", "--router", "hash")
+    assert (code, err) == (0, "")
+    assert "published" not in out.lower()
+    assert out.count("needs at least 3 sizes, not 2") == 1
+
+
+def test_printed_digits_do_not_determine_a_cut_off(command) -> None:
+    sentence = "do not determine it"
+    assert sentence in command("epc")[1]
+    assert sentence not in command("epc", "--fit", "clark2022/dense")[1]
+
+
+def test_a_fit_and_a_router_exclude_each_other(command) -> None:
+    for words in (("epc",), ("plan", "--total-params", "1B")):
+        code, out, err = command(*words, "--router", "s-base", "--fit", "clark2022/hash")
+        assert (code, out) == (2, "")
+        assert "give either --router or --fit" in err
+
+
+def test_a_law_of_all_parameters_plans(answer, released_path) -> None:
+    got = answer("plan", released_path, "--law", "abnar2025", "--router", "s-base", "--total-params", "10B",
+                 "--draws", 50)  # fmt: skip
+    assert got["best"][0]["counts"]["total_params"] <= 10e9
+    assert got["best"][0]["interval"] is not None
+
+
+@pytest.fixture
+def unfinished(losses, table):
+    """The table with one run of each router still running."""
+    last = losses["run_id"].isin(["s-base-1e+09-128", "hash-1e+09-128"])
+    losses.assign(status=np.where(last, "running", "finished")).to_csv(table, index=False)
+    return table
+
+
+LEFT_OUT = ["1 run not finished"]
+
+
+def test_what_was_left_out_is_said_by_every_command(answer, command, unfinished) -> None:
+    epc = ("epc", unfinished, "--law", "bilinear", "--draws", 50)
+    plan = ("plan", unfinished, "--law", "bilinear", "--total-params", "2B", "--draws", 50)
+    compare = ("compare", unfinished, "--law", "bilinear", "--law", "separable")
+    assert [row["left_out"] for row in answer(*epc)["fits"]] == [LEFT_OUT, LEFT_OUT]
+    assert [row["left_out"] for row in answer(*plan)["fits"]] == [LEFT_OUT, LEFT_OUT]
+    assert answer(*compare)["left_out"] == {"s-base": LEFT_OUT, "hash": LEFT_OUT}
+    for words in (epc, plan, compare):
+        assert command(*words)[1].count("left out: 1 run not finished.") == 2
+
+
+def test_warnings_of_the_fit_are_said(answer, command, losses, table) -> None:
+    losses[losses["active_params"] < 1e8].to_csv(table, index=False)
+    warned = "leave-size-out error is not available"
+    for words in (("epc", table, "--law", "bilinear"), ("plan", table, "--law", "bilinear", "--total-params", "2B")):
+        assert all(any(warned in w for w in row["warnings"]) for row in answer(*words)["fits"])
+        assert command(*words)[1].count(warned) == 2
+    laws = answer("compare", table, "--law", "bilinear")["laws"]
+    assert all(warned in rows[0]["warnings"][0] for rows in laws.values())
+    assert command("compare", table, "--law", "bilinear")[1].count(warned) == 2
+
+
+def test_under_a_law_with_one_router(answer, command, table) -> None:
+    words = ("compare", table, "--law", "bilinear", "--router", "hash")
+    why = "Routers are not compared, since hash is the only one: --under had no use."
+    assert why in command(*words, "--under", "bilinear")[1]
+    assert answer(*words, "--under", "bilinear")["routers_why_not"] == why
+    assert "not compared" not in command(*words)[1]
+
+
+def test_every_star_is_explained(command, table) -> None:
+    """The best answer is inside what was fitted and a runner-up is not."""
+    code, out, err = command("plan", table, "--law", "bilinear", "--target-loss", 2.5, "--draws", 50, "--top", 40)
+    assert (code, err) == (0, "")
+    assert " *" in out.split("FLOPs/token")[1]
+    assert "extrapolates: " in out

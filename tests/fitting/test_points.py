@@ -219,4 +219,4 @@ def test_last_evaluations_far_apart_are_said() -> None:
     frame = pd.DataFrame({"run_id": ["a", "b"], "step": [10, 100], "loss_validation": [3.0, 2.0]})
     frame = frame.assign(router="mine", experts=[2, 4], active_params=1e7)
     points = select_points(RunTable.from_frame(frame, "test"), "mine")
-    assert any("range from step 10 to 100" in reason for reason in points.left_out)
+    assert any("range from step 10 to 100" in warning for warning in points.warnings)

@@ -7,7 +7,8 @@ import pytest
 from routelaw.errors import InputError
 from routelaw.fitting import fit_law, select_points
 from routelaw.fitting.judgement import judge
-from routelaw.plans.budget import EXPERT_CHOICES, Budget, best_models
+from routelaw.laws import get_law
+from routelaw.plans.budget import EXPERT_CHOICES, Budget, best_models, check_countable
 from routelaw.plans.literature import published
 from routelaw.plans.predictor import Predictor
 from routelaw.runs.table import RunTable
@@ -154,3 +155,63 @@ def test_what_is_no_budget(limits) -> None:
 def test_no_model_is_small_enough(routers) -> None:
     with pytest.raises(InputError, match="no model of this ladder fits the budget"):
         best_models(routers, Budget(total_params=1e6), PAPER_SIZES)
+
+
+def mixed_losses() -> RunTable:
+    """E = 8 and 64 at every K and R of a few, so that F and P/F vary with each of them."""
+    rng, rows = np.random.default_rng(0), []
+    for size in ("15M", "55M", "130M", "370M"):
+        for experts, k, r in ((8, 1, 0.5), (64, 1, 0.5), (8, 2, 0.5), (64, 2, 0.5), (64, 1, 1.0)):
+            made = count(PAPER_SIZES[size], "switch", experts, k=k, routing_frequency=r)
+            loss = 13 * made.flops_per_token**-0.08 * made.total_params**-0.02 * (1 + 0.002 * rng.standard_normal())
+            rows.append((f"{size}-{experts}-{k}-{r}", "my-router", size, experts, made.active_params,
+                         made.total_params, made.flops_per_token, k, r, loss))  # fmt: skip
+    columns = ["run_id", "router", "size", "experts", "active_params", "total_params", "flops_per_token", "k",
+               "routing_frequency", "loss_validation"]  # fmt: skip
+    return RunTable.from_frame(pd.DataFrame(rows, columns=columns), "mine")
+
+
+def test_architectures_and_axes_never_fitted_are_flagged() -> None:
+    law = get_law("compute")
+    mine = Predictor.from_judgement(judge(fit_law(law, select_points(mixed_losses(), "my-router", law)), draws=50))
+    assert mine.architectures == {(1, 0.5), (2, 0.5), (1, 1.0)}
+    low, high = mine.axis_ranges["params_per_flop"]
+    best = best_models([mine], Budget(total_params=50e9), PAPER_SIZES, experts=(8, 64, 512), top=500)
+    assert {(c.k, c.routing_frequency) for c in best} == {(k, r) for k in (1, 2, 4) for r in (0.25, 0.5, 1.0)}
+    for c in best:
+        seen = (c.k, c.routing_frequency) in mine.architectures
+        unseen = f"no model of K = {c.k} with R = {c.routing_frequency:g} was fitted"
+        assert (unseen in c.extrapolation) == (not seen)
+        utilisation = c.counts.total_params / c.counts.flops_per_token
+        outside = not low * 0.99 <= utilisation <= high * 1.01
+        assert ("parameters per FLOP" in c.extrapolation) == outside
+        assert ("compute per token" in c.extrapolation) == (
+            not mine.axis_ranges["flops_per_token"][0] * 0.99
+            <= c.counts.flops_per_token
+            <= mine.axis_ranges["flops_per_token"][1] * 1.01
+        )
+
+
+def test_far_outside_in_few_digits(routers) -> None:
+    said = {1e30: "size is 7.6e+20× the largest fitted", 1e12: "size is 764× the largest fitted"}
+    assert {size: routers[0].extrapolation(size, 64) for size in said} == said
+
+
+def test_too_few_sizes_to_resample_have_profile_intervals() -> None:
+    table = losses(1, 0.5)
+    points = select_points(table, "my-router", sizes=("15M", "370M"))
+    mine = Predictor.from_judgement(judge(fit_law("bilinear", points)))
+    assert mine.draws is None
+    best = best_models([mine], Budget(total_params=1e9), PAPER_SIZES, top=2)
+    for c in best:
+        assert c.interval is not None
+        assert c.interval[0] < c.loss < c.interval[1]
+    assert any("needs at least 3 sizes" in warning for warning in mine.warnings)
+
+
+def test_which_laws_can_be_counted() -> None:
+    for name in ("saturated", "dense", "compute", "abnar2025"):
+        check_countable(get_law(name))
+    for name in ("experts", "kaplan2020"):
+        with pytest.raises(InputError, match="cannot rank models"):
+            check_countable(get_law(name))

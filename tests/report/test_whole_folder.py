@@ -1,9 +1,11 @@
 """A folder of results appears whole or not at all."""
 
+from pathlib import Path
+
 import pytest
 
 from routelaw.errors import InputError
-from routelaw.report.whole_folder import whole_folder
+from routelaw.report.whole_folder import check_target, whole_folder
 
 
 def test_appears_when_done(tmp_path):
@@ -47,3 +49,11 @@ def test_a_file_in_the_way(tmp_path):
             pass
     assert file.read_text() == "keep"
     assert list(tmp_path.iterdir()) == [file]
+
+
+def test_the_root_of_a_disk_is_no_folder_for_results(tmp_path, monkeypatch):
+    for out in (Path("/"), Path("/..")):
+        with pytest.raises(InputError, match="a folder of their own"):
+            check_target(out, force=True)
+    monkeypatch.chdir(tmp_path)
+    check_target(Path(), force=True)
