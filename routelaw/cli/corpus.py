@@ -111,3 +111,48 @@ def _print(corpus: Corpus, as_json: bool) -> None:
         per_token = f"{figures['bytes'] / figures['tokens']:.2f}" if figures["tokens"] else "–"
         table.add_row(name, *(f"{value:,}" for value in figures.values()), per_token)
     output.show(table, f"vocabulary {corpus.vocabulary:,}, id {corpus.id}")
+
+
+@app.command()
+def balance(
+    corpus: Annotated[Path, typer.Argument(help="A corpus directory.")],
+    out: Annotated[Path | None, typer.Option(help="A picture to write (.png or .svg).")] = None,
+    experts: Annotated[str, typer.Option(help="Numbers of experts.")] = "8,64,512",
+    force: Annotated[bool, typer.Option("--force", help="Replace a picture that exists.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """How evenly the hash router would spread this corpus, for each of its schemes (needs the train extra)."""
+    import io
+
+    from routelaw.cli.output import print_json, show, table
+    from routelaw.cli.plan import numbers
+    from routelaw.corpus.shards import open_corpus
+    from routelaw.errors import InputError
+    from routelaw.evaluation.hash_balance import balances, draw_balance
+    from routelaw.runs.writing import write_atomically
+
+    counts = numbers(experts, "--experts", int)
+    if out is not None and out.suffix not in (".png", ".svg"):
+        raise InputError(f"{out}: a picture is .png or .svg.")
+    opened = open_corpus(corpus)
+    found = balances(opened, counts)
+    if out is not None:
+        picture = io.BytesIO()
+        draw_balance(found).savefig(picture, format=out.suffix[1:], dpi=160)
+        write_atomically(picture.getvalue(), out, force=force)
+    rows = [
+        {"experts": b.experts, "scheme": b.scheme, "fullest": b.load[0], "emptiest": b.load[-1], "over": b.overflow}
+        for b in found
+    ]
+    if as_json:
+        print_json({"corpus": opened.id, "balance": rows})
+        return
+    made = table("Tokens of an expert over an even share", "E, scheme", "fullest", "emptiest", "beyond capacity 2")
+    for row in rows:
+        made.add_row(
+            f"{row['experts']}, {row['scheme']}",
+            f"{row['fullest']:.2f}",
+            f"{row['emptiest']:.2f}",
+            f"{row['over']:.1%}",
+        )
+    show(made)

@@ -79,9 +79,9 @@ def model(
         bytes_per_param=bytes_per_param,
         target_loss=target_loss,
     )
-    experts_considered = _numbers(experts, "--experts", int) if experts is not None else EXPERT_CHOICES
-    ks = _numbers(k, "--k", int)
-    frequencies = _numbers(routing_frequency, "--routing-frequency", float, highest=1)
+    experts_considered = numbers(experts, "--experts", int) if experts is not None else EXPERT_CHOICES
+    ks = numbers(k, "--k", int)
+    frequencies = numbers(routing_frequency, "--routing-frequency", float, highest=1)
     made = predictors(runs, fit, law, router, target, draws=draws, seed=seed, plugins=plugin, check=check_countable)
     best = best_models(
         made,
@@ -109,7 +109,7 @@ def model(
         _show(best, budget.target_loss, level, made)
 
 
-def _numbers(text: str, option: str, kind: type, highest: float = float("inf")) -> list:
+def numbers(text: str, option: str, kind: type, highest: float = float("inf")) -> list:
     from routelaw.errors import InputError
 
     try:
