@@ -34,6 +34,9 @@ def evaluate(
     errors: Annotated[str, typer.Option(help="Invalid UTF-8: strict stops, replace goes on with U+FFFD.")] = "strict",
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     threads: Annotated[int, typer.Option(min=0, help="CPU threads; 0 is torch's choice.")] = 0,
+    plugin: Annotated[
+        list[Path] | None, typer.Option(help="The file that registers the run's router. Code, so only what you trust.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of tables.")] = False,
 ) -> None:
     """Measure nats per token, bits per byte and perplexity of texts, LAMBADA, and how the experts were used.
@@ -46,10 +49,17 @@ def evaluate(
 
     from routelaw.cli.named_paths import named_paths
     from routelaw.cli.output import finite, print_json
+    from routelaw.errors import InputError
     from routelaw.evaluation.trial import run_trial
+    from routelaw.routers.router import load_router
     from routelaw.training.trained import open_trained
 
     texts = named_paths(on, "--on")
+    missing = [path for path in texts.values() if not path.exists()]
+    if missing:
+        raise InputError(f"{missing[0]}: there is no such file or folder.")
+    for file in plugin or []:
+        load_router(file)
     if threads:
         torch.set_num_threads(threads)
     trained = open_trained(run, device, notice=lambda sentence: typer.echo(f"note: {sentence}", err=True))

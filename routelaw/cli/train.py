@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from routelaw.training.run import Progress, Result
 
 
+DIVERGED = 3
+"""Exit code of a run that diverged, so that a script need not read its result."""
+
+
 def train(
     corpus: Annotated[Path | None, typer.Option(help="A corpus made by `routelaw corpus build`.")] = None,
     spec: Annotated[
@@ -46,9 +50,13 @@ def train(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Nothing but one JSON object at the end.")] = False,
 ) -> None:
-    """Train a dense or routed language model. A run that was stopped continues from its newest whole checkpoint."""
+    """Train a dense or routed language model. A run that was stopped continues from its newest whole checkpoint.
+
+    The exit code is 3 when the run diverged.
+    """
     from routelaw.cli.output import print_json
     from routelaw.cli.run_tables import gather_tables
+    from routelaw.training.run import check_run
 
     tables = gather_tables(
         spec,
@@ -76,6 +84,7 @@ def train(
     opened, meant, execution = _understood(tables, where, plugin or [])
     others = _other_corpora(evaluate_on or [])
     folder = out or Path("runs") / meant.run_id
+    check_run(meant, execution, {"validation": opened, **others})
     if not as_json:
         _show_derived(meant, opened, folder)
     result = _trained(meant, execution, opened, folder, others, track, quiet=as_json)
@@ -83,6 +92,8 @@ def train(
         print_json({key: getattr(result, key) for key in ("run_id", "status", "step", "loss_validation")})
     else:
         _show_result(result, folder)
+    if result.status == "diverged":
+        raise typer.Exit(DIVERGED)
 
 
 def _understood(tables: dict[str, Any], where: str, plugins: list[Path]) -> tuple[Corpus, RunSpec, ExecutionSpec]:
@@ -100,7 +111,7 @@ def _understood(tables: dict[str, Any], where: str, plugins: list[Path]) -> tupl
         raise InputError(
             "name a corpus with --corpus; `routelaw corpus build python --out DIR` makes one of any Python."
         )
-    corpus = open_corpus(path)
+    corpus = open_corpus(path, verify=True)  # a flipped bit would train another model under the same id
     execution = from_mapping(ExecutionSpec, tables.pop("execution", {}), f"{where} [execution]")
     if isinstance(model := tables.setdefault("model", {}), dict):
         model.setdefault("vocabulary", corpus.vocabulary)
@@ -111,7 +122,7 @@ def _other_corpora(items: list[str]) -> dict[str, Corpus]:
     from routelaw.cli.named_paths import named_paths
     from routelaw.corpus.shards import open_corpus
 
-    return {name: open_corpus(path) for name, path in named_paths(items, "--evaluate-on").items()}
+    return {name: open_corpus(path, verify=True) for name, path in named_paths(items, "--evaluate-on").items()}
 
 
 def _trained(

@@ -161,8 +161,14 @@ def load_router(path: Path) -> list[str]:
     if not path.is_file() or spec is None or spec.loader is None:
         raise InputError(f"plugin {path} is not a Python file that can be read.")
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return sorted(set(_registry) - before)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise InputError(f"plugin {path} fails when it is imported: {type(error).__name__}: {error}.") from error
+    added = sorted(set(_registry) - before)
+    if not added:
+        raise InputError(f'plugin {path} registers no new router: it needs a class under @register("name").')
+    return added
 
 
 def parse_options(kind: type[Router], values: Mapping[str, Any]) -> Any:

@@ -17,7 +17,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from routelaw.runs.folders import EVALUATIONS
 from routelaw.runs.writing import write_atomically
 from routelaw.specs.files import from_stored, to_mapping
 from routelaw.specs.run import RunSpec
+from routelaw.training.checkpoint import Damaged, list_checkpoints, read_state
 from routelaw.training.difference import refuse_another
 
 
@@ -66,10 +67,19 @@ class RunFolder:
         if self._spec.exists():
             refuse_another(self.spec(), spec, f"{self.path} holds another run")
         else:
+            self._refuse_checkpoints_of_another(spec)
             content = {"run_id": spec.run_id, "spec": to_mapping(spec), "tokenizer": hashlib.sha256(model).hexdigest()}
             write_atomically(json.dumps(content, indent=2).encode(), self._spec)
         if not self._tokenizer.exists() or self._tokenizer.read_bytes() != model:
             write_atomically(model, self._tokenizer, force=True)
+
+    def _refuse_checkpoints_of_another(self, spec: RunSpec) -> None:
+        """A folder that lost its spec.json is still whose checkpoints it holds."""
+        for checkpoint in reversed(list_checkpoints(self.checkpoints)):
+            with suppress(Damaged):
+                stored = from_stored(read_state(checkpoint)["spec"], str(checkpoint))
+                refuse_another(stored, spec, f"{self.path} holds checkpoints of another run")
+                return
 
     def spec(self) -> RunSpec:
         return self._identity()[0]

@@ -160,6 +160,13 @@ def check_run(spec: RunSpec, execution: ExecutionSpec, corpora: Mapping[str, Cor
         raise InputError(
             f"{corpus.path} has a vocabulary of {corpus.vocabulary}, more than the model's {spec.model.vocabulary}."
         )
+    if not corpus.validation.documents:
+        raise InputError(
+            f"{corpus.path} holds no text out, so a validation loss would be one of training: "
+            "build it with --validation above 0."
+        )
+    if execution.threads < 0:
+        raise InputError(f"execution.threads must be 0 (torch's choice) or more, not {execution.threads}.")
     for name in ("evaluate_every", "evaluate_tokens", "log_every", "save_every", "keep"):
         if getattr(execution, name) < 1:
             raise InputError(f"execution.{name} must be at least 1, not {getattr(execution, name)}.")

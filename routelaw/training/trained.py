@@ -37,8 +37,12 @@ def open_trained(
     where = resolve_device(device)
     saved = latest_checkpoint(files.checkpoints, spec, notice, parts=(MODEL,))
     if saved is None:
-        raise InputError(f"{folder} has no checkpoint yet to evaluate.")
+        raise InputError(f"{folder} has no whole checkpoint to evaluate.")
     model = Transformer(spec)
-    model.load_state_dict(saved.model)
+    try:
+        model.load_state_dict(saved.model)
+    except RuntimeError as error:
+        first = str(error).strip().partition("\n")[0]
+        raise InputError(f"{saved.path} was written by another version of the model ({first}).") from None
     model.to(device=where, dtype=resolve_precision(precision, where))
     return Trained(spec, saved.step, model, tokenizer, where)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +15,7 @@ from typer.testing import CliRunner, Result
 
 from routelaw.cli.eval import evaluate
 from routelaw.cli.train import train
-from routelaw.corpus import Corpus
+from routelaw.corpus import Corpus, Reading, build_corpus
 from routelaw.errors import InputError
 from routelaw.runs.files import read_runs
 
@@ -175,3 +176,62 @@ def test_the_modules_import_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() in ("[]", "['rich']")  # typer brings rich
+
+
+def test_a_flipped_bit_in_a_shard_is_named_before_training(
+    tiny_corpus: Corpus, spec_file: Path, tmp_path: Path
+) -> None:
+    damaged = tmp_path / "corpus"
+    shutil.copytree(tiny_corpus.path, damaged)
+    shard = next(damaged.glob("train-*.tokens"))
+    content = bytearray(shard.read_bytes())
+    content[-3] ^= 1
+    shard.write_bytes(content)
+    assert shard.name in refused("train", "--spec", spec_file, "--corpus", damaged, "--out", tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_corpus_that_holds_nothing_out_is_refused(spec_file: Path, tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text(make_text())
+    build_corpus(
+        [tmp_path / "text.txt"], tmp_path / "all", vocabulary=320, validation=0.0, reading=Reading(documents="line")
+    )
+    message = refused("train", "--spec", spec_file, "--corpus", tmp_path / "all", "--out", tmp_path / "run")
+    assert "holds no text out" in message
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_router_of_ones_own_is_trained_and_evaluated(tiny_corpus: Corpus, spec_file: Path, tmp_path: Path) -> None:
+    plugin = tmp_path / "mine.py"
+    plugin.write_text(
+        "from routelaw.routers.router import register\nfrom routelaw.routers.switch import Switch\n"
+        "@register('mine')\nclass Mine(Switch):\n    pass\n"
+    )
+    words = ("--spec", spec_file, "--corpus", tiny_corpus.path, "--out", tmp_path / "run", "--router", "mine")
+    result = call("train", *words, "--plugin", plugin, "--json")
+    assert json.loads(result.stdout)["status"] == "finished"
+    (tmp_path / "t.txt").write_text(make_text(3))
+    # In a process of its own, which has not loaded the plugin.
+    ask = [sys.executable, "-m", "routelaw", "eval", str(tmp_path / "run"), "--on", f"t={tmp_path / 't.txt'}", "--json"]
+    without = subprocess.run(ask, capture_output=True, text=True, check=False)
+    assert without.returncode == 2
+    assert "unknown router 'mine'" in without.stderr
+    with_it = subprocess.run([*ask, "--plugin", str(plugin)], capture_output=True, text=True, check=False)
+    assert json.loads(with_it.stdout)["results"]["t"]["tokens"] > 0
+
+
+def test_a_plugin_that_fails_or_registers_nothing_is_one_sentence(
+    tiny_corpus: Corpus, spec_file: Path, tmp_path: Path
+) -> None:
+    words = ("--spec", spec_file, "--corpus", tiny_corpus.path, "--out", tmp_path / "run", "--plugin")
+    (tmp_path / "broken.py").write_text("def x(:\n")
+    assert "fails when it is imported: SyntaxError" in refused("train", *words, tmp_path / "broken.py")
+    (tmp_path / "empty.py").write_text("x = 1\n")
+    assert "registers no new router" in refused("train", *words, tmp_path / "empty.py")
+
+
+def test_a_diverged_run_has_an_exit_code_of_its_own(tiny_corpus: Corpus, spec_file: Path, tmp_path: Path) -> None:
+    words = ("--spec", spec_file, "--corpus", tiny_corpus.path, "--out", tmp_path / "run", "--steps", 60)
+    result = call("train", *words, "--learning-rate", 1e30, "--json")
+    assert json.loads(result.stdout)["status"] == "diverged"
+    assert result.exit_code == 3
