@@ -13,8 +13,8 @@ whole policy and has the baseline and the entropy term. K > 1 draws without repl
 for K > 1 that is not the probability of the ordered draw, so the estimate is exact only for K = 1. A dropped
 action neither gains nor loses: it did not happen. Evaluation is greedy.
 
-Every auxiliary loss is averaged over the routed layers (training/step.py), policy, value and entropy too: the paper does
-not say whether it sums them, and an average keeps a weight's meaning when depth or R changes.
+Every auxiliary loss is averaged over the routed layers (training/step.py), policy, value and entropy too: the paper
+does not say whether it sums them, and an average keeps a weight's meaning when depth or R changes.
 
 Shapes: T tokens, D width, E experts, K choices, N = T·K assignments, B sequences of S (S = 1: credit token by token).
 """
