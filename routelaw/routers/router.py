@@ -149,7 +149,8 @@ def router_class(name: str) -> type[Router]:
     routers = all_routers()
     if name not in routers:
         raise InputError(
-            f"unknown router {name!r}{nearest_hint(name, routers)}; there are dense, {', '.join(routers)}."
+            f"unknown router {name!r}{nearest_hint(name, routers)}; there are dense, {', '.join(routers)}, "
+            "and those of a --plugin."
         )
     return routers[name]
 
