@@ -12,7 +12,8 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -98,6 +99,16 @@ def latest_checkpoint(
     if paths:
         notice(f"no whole checkpoint is left in {folder}.")
     return None
+
+
+@contextmanager
+def fitting_tensors(checkpoint: Checkpoint) -> Iterator[None]:
+    """Around loading its tensors: those of another version of the model are one sentence, not a traceback."""
+    try:
+        yield
+    except (RuntimeError, KeyError) as error:
+        first = str(error).strip().partition("\n")[0]
+        raise InputError(f"{checkpoint.path} was written by another version of the model ({first}).") from None
 
 
 def list_checkpoints(folder: Path) -> list[Path]:

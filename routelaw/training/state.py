@@ -9,10 +9,9 @@ from pathlib import Path
 import torch
 
 from routelaw.corpus.shards import Corpus
-from routelaw.errors import InputError
 from routelaw.model.transformer import Transformer
 from routelaw.specs.run import RunSpec
-from routelaw.training.checkpoint import Checkpoint, latest_checkpoint, save_checkpoint
+from routelaw.training.checkpoint import Checkpoint, fitting_tensors, latest_checkpoint, save_checkpoint
 from routelaw.training.optimizer import Optimizer
 from routelaw.training.step import StepInfo
 
@@ -46,12 +45,9 @@ class TrainState:
         saved = latest_checkpoint(folder, self.spec, notice, next(self.model.parameters()).device)
         if saved is None:
             return
-        try:
+        with fitting_tensors(saved):
             self.model.load_state_dict(saved.model)
             self.optimizer.load(saved.optimizer, saved.model)
-        except (RuntimeError, KeyError) as error:
-            first = str(error).strip().partition("\n")[0]
-            raise InputError(f"{saved.path} was written by another version of the model ({first}).") from None
         self.step = saved.step
         for name, value in saved.counters.items():
             setattr(self, name, value)

@@ -12,7 +12,7 @@ from routelaw.corpus.tokenizer import Tokenizer
 from routelaw.errors import InputError
 from routelaw.model.transformer import Transformer
 from routelaw.specs.run import RunSpec
-from routelaw.training.checkpoint import MODEL, latest_checkpoint
+from routelaw.training.checkpoint import MODEL, fitting_tensors, latest_checkpoint
 from routelaw.training.device import resolve_device, resolve_precision
 from routelaw.training.folder import RunFolder
 
@@ -39,10 +39,7 @@ def open_trained(
     if saved is None:
         raise InputError(f"{folder} has no whole checkpoint to evaluate.")
     model = Transformer(spec)
-    try:
+    with fitting_tensors(saved):
         model.load_state_dict(saved.model)
-    except RuntimeError as error:
-        first = str(error).strip().partition("\n")[0]
-        raise InputError(f"{saved.path} was written by another version of the model ({first}).") from None
     model.to(device=where, dtype=resolve_precision(precision, where))
     return Trained(spec, saved.step, model, tokenizer, where)
