@@ -127,7 +127,8 @@ def _outcome(folder: Path) -> tuple[object, ...]:
     state = read_state(list_checkpoints(folder / "checkpoints")[-1])
     lines = [(folder / name).read_text().splitlines() for name in ("log.jsonl", "evaluations.jsonl")]
     rows = [
-        [{k: v for k, v in json.loads(line).items() if k != "tokens_per_second"} for line in file] for file in lines
+        [{k: v for k, v in json.loads(line).items() if k not in ("tokens_per_second", "seconds")} for line in file]
+        for file in lines
     ]
     return state["step"], state["counters"], state["sha256"], rows
 

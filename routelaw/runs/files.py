@@ -10,7 +10,8 @@ from routelaw.errors import InputError
 from routelaw.runs.clark2022 import import_release, is_release
 from routelaw.runs.codecs import compress, decompress, foreign_format
 from routelaw.runs.extras import typed_extra
-from routelaw.runs.folders import read_run_folders
+from routelaw.runs.folders import EVALUATIONS, table_of
+from routelaw.runs.store import Store
 from routelaw.runs.table import DESCRIPTION, LOSS_PREFIX, RunTable
 from routelaw.runs.writing import write_atomically
 
@@ -18,11 +19,13 @@ PARQUET_MAGIC = b"PAR1"
 
 
 def read_runs(path: str | Path) -> RunTable:
-    """The run table in a CSV or Parquet file, or of the runs in a folder. The paper's release is recognised by its
+    """The run table in a CSV or Parquet file, of a run's folder or of a store. The paper's release is recognised by its
     header and imported."""
     source = str(path)
+    if (Path(path) / EVALUATIONS).is_file():
+        return table_of([Path(path)], source)
     if Path(path).is_dir():
-        return read_run_folders(Path(path))
+        return Store(path).table()
     content = decompress(_content(Path(path)), source)
     if not content.strip():
         raise InputError(f"{source}: the file is empty.")

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from routelaw.errors import InputError
+from routelaw.errors import InputError, unwritable
 
 
 def write_atomically(content: bytes, path: Path, *, force: bool = False) -> None:
@@ -20,7 +20,7 @@ def write_atomically(content: bytes, path: Path, *, force: bool = False) -> None
             os.fsync(file.fileno())
         part.replace(path)
     except OSError as error:
-        raise InputError(f"{path}: cannot be written ({error.strerror}).") from None
+        raise unwritable(path, error) from None
     finally:
         if part.parent.is_dir():
             part.unlink(missing_ok=True)

@@ -8,6 +8,7 @@ verifies; a damaged newest one is skipped with a notice and the one before is us
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -23,7 +24,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from routelaw.errors import InputError
+from routelaw.errors import InputError, unwritable
 from routelaw.specs.files import from_stored, to_mapping
 from routelaw.specs.run import RunSpec
 from routelaw.training.difference import refuse_another
@@ -61,10 +62,10 @@ def save_checkpoint(folder: Path, spec: RunSpec, checkpoint: Checkpoint, keep: i
         shutil.rmtree(unfinished, ignore_errors=True)
         last = list_checkpoints(folder)
         left = f"the one before, {last[-1].name}, is intact" if last else "there is none before it"
-        raise InputError(
-            f"{final}: the checkpoint cannot be written ({getattr(error, 'strerror', None) or error}); {left}. "
-            "Make room and run the same command again to go on from there."
-        ) from None
+        if not isinstance(error, OSError):  # safetensors has the system's number in words only
+            error = OSError(errno.ENOSPC if f"os error {errno.ENOSPC}" in str(error) else errno.EIO, str(error))
+        advice = f"; {left}. Make room and run the same command again to go on from there"
+        raise unwritable(final, error, advice) from None
     _prune(folder, checkpoint.step, keep)
     return final
 

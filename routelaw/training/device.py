@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -32,6 +33,13 @@ def resolve_precision(name: str, device: torch.device) -> torch.dtype:
     if name not in TYPES:
         raise InputError(f"precision is auto, {', '.join(TYPES)}, not {name!r}.")
     return TYPES[name]
+
+
+def device_name(device: torch.device) -> str:
+    """What the time of a run is to be read with: the GPU, or the CPU and its threads."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"{platform.machine()} CPU, {torch.get_num_threads()} threads"
 
 
 @contextmanager

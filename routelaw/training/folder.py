@@ -4,6 +4,7 @@
     tokenizer.model      the corpus's, so that any text can be evaluated later
     log.jsonl            every n steps: loss, rate, and each routed layer's load, drops, losses and figures
     evaluations.jsonl    one row of the run table per evaluation
+    loads.jsonl          beside each, the share of every expert in every routed layer
     checkpoints/         the last few
     result.json          how it ended
 
@@ -23,8 +24,10 @@ from typing import Any
 
 from routelaw.corpus.shards import Corpus
 from routelaw.corpus.tokenizer import Tokenizer
-from routelaw.errors import InputError
-from routelaw.runs.folders import EVALUATIONS
+from routelaw.errors import InputError, unwritable
+from routelaw.runs.folders import EVALUATIONS, LOG, RESULT, SPEC, last_row
+from routelaw.runs.leases import TRAINS
+from routelaw.runs.locks import lock
 from routelaw.runs.writing import write_atomically
 from routelaw.specs.files import from_stored, to_mapping
 from routelaw.specs.run import RunSpec
@@ -36,27 +39,22 @@ class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.checkpoints = path / "checkpoints"
-        self.log = JsonLines(path / "log.jsonl")
+        self.log = JsonLines(path / LOG)
         self.evaluations = JsonLines(path / EVALUATIONS)
-        self._spec, self._tokenizer, self._result = (path / n for n in ("spec.json", "tokenizer.model", "result.json"))
+        self.loads = JsonLines(path / "loads.jsonl")
+        self._spec, self._tokenizer, self._result = (path / n for n in (SPEC, "tokenizer.model", RESULT))
 
     @contextmanager
     def claimed(self) -> Iterator[None]:
         """One process per run directory: the lock dies with its holder."""
-        import fcntl
-
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            file = (self.path / ".lock").open("a")
+            locked = lock(self.path / TRAINS)
         except OSError as error:
-            raise InputError(f"{self.path} cannot be written ({error.strerror}).") from None
-        with file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise InputError(
-                    f"{self.path} is being trained by another process; wait for it, or choose another --out."
-                ) from None
+            raise unwritable(self.path, error) from None
+        if locked is None:
+            raise InputError(f"{self.path} is being trained by another process; wait for it, or choose another --out.")
+        with locked:
             for half_written in self.path.glob(".*.part"):  # by a process that was killed
                 half_written.unlink(missing_ok=True)
             yield
@@ -113,13 +111,17 @@ class RunFolder:
         return stored, tokenizer
 
     def cut_after(self, step: int, notice: Callable[[str], None]) -> None:
-        for rows in (self.log, self.evaluations):
+        for rows in (self.log, self.evaluations, self.loads):
             rows.cut_after(step, notice)
 
     def flush(self) -> None:
         """To disk: before a checkpoint that says these rows exist."""
-        for rows in (self.log, self.evaluations):
+        for rows in (self.log, self.evaluations, self.loads):
             rows.flush()
+
+    def seconds_logged(self) -> float:
+        """Seconds of work up to the last row of the log."""
+        return float(last_row(self.log.path).get("seconds", 0.0))
 
     def conclude(self, result: dict[str, Any]) -> None:
         write_atomically(json.dumps(result, allow_nan=False).encode(), self._result, force=True)
@@ -137,10 +139,8 @@ class JsonLines:
             with self.path.open("a", encoding="utf-8") as file:
                 file.write(line)
         except OSError as error:
-            raise InputError(
-                f"{self.path}: cannot be written ({error.strerror}); the run goes on from its last checkpoint when the "
-                "same command is given again."
-            ) from None
+            advice = "; the run goes on from its last checkpoint when the same command is given again"
+            raise unwritable(self.path, error, advice) from None
 
     def cut_after(self, step: int, notice: Callable[[str], None]) -> None:
         """Keep the rows up to `step`; what is no row (a line broken off by a kill, or damaged) goes too."""

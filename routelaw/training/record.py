@@ -13,14 +13,13 @@ from routelaw.specs.sizes import size_label
 
 
 def evaluation_row(spec: RunSpec, step: int, status: str, measured: Mapping[str, Likelihood]) -> dict[str, Any]:
-    """Losses that are not finite are left empty: a table has no NaN. Loads are not part of the table."""
+    """Losses that are not finite are left empty: a table has no NaN."""
     return {
         **describe(spec),
         "step": step,
         "tokens": tokens_after(spec, step),
         "status": status,
         **losses_of(measured),
-        "load": {name: m.load for name, m in measured.items()},
     }
 
 

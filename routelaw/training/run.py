@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import torch
@@ -18,7 +18,7 @@ from routelaw.evaluation.windows import BATCH_TOKENS
 from routelaw.model.transformer import Transformer
 from routelaw.routers.router import router_class
 from routelaw.specs.run import ExecutionSpec, RunSpec
-from routelaw.training.device import resolve_device, resolve_precision, settings
+from routelaw.training.device import device_name, resolve_device, resolve_precision, settings
 from routelaw.training.folder import RunFolder
 from routelaw.training.groups import check_split
 from routelaw.training.loop import train_steps
@@ -33,11 +33,13 @@ VALIDATION = "validation"
 class Result:
     run_id: str
     status: str
-    """finished, or diverged."""
+    """finished or diverged; running where it was told to stop."""
     step: int
     loss_validation: float | None
     skipped: int
     """Steps without a finite loss and gradient: they updated nothing."""
+    seconds: float = field(compare=False)
+    """Of training, evaluation and saving, in all processes that worked on it, as far as their work was kept."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,8 @@ class Progress:
     tokens_per_second: float
     """Since this process began, evaluation and saving included."""
     seconds_left: float
+    seconds: float
+    """Since the run began, by whichever processes."""
     losses: dict[str, float | None] | None
     """Of an evaluation after this step, if there was one."""
 
@@ -62,9 +66,10 @@ def run(
     others: Mapping[str, Corpus] | None = None,
     observe: Callable[[Progress], None] = lambda _: None,
     notice: Callable[[str], None] = lambda _: None,
+    stop: Callable[[], bool] = lambda: False,
 ) -> Result:
-    """Train to the end of the spec, from wherever the folder stands. `others` are evaluated beside the validation
-    split. Wrong input is refused before anything is written."""
+    """Train to the end of the spec, from wherever the folder stands, or until `stop` says so: then a checkpoint is
+    left. `others` are evaluated beside the validation split. Wrong input is refused before anything is written."""
     corpora = {VALIDATION: corpus, **(others or {})}
     device = resolve_device(execution.device)
     dtype = resolve_precision(execution.precision, device)
@@ -77,8 +82,15 @@ def run(
         files.cut_after(state.step, notice)
         for progress in run_steps(state, execution, corpora, files, device):
             observe(progress)
-        result = Result(spec.run_id, state.status, state.step, state.loss_validation, state.skipped)
-        files.conclude({**asdict(result), **asdict(spec.counts)})
+            if state.status == RUNNING and stop():
+                files.flush()
+                state.save(files.checkpoints, execution.keep)
+                break
+        result = Result(
+            spec.run_id, state.status, state.step, state.loss_validation, state.skipped, files.seconds_logged()
+        )
+        if state.status != RUNNING:
+            files.conclude({**asdict(result), **asdict(spec.counts), "device": device_name(device)})
     return result
 
 
@@ -92,7 +104,7 @@ def run_steps(
     """Step, evaluate, log, save, as often as asked and at the end."""
     if state.status != RUNNING:
         return
-    spec, pace = state.spec, _Pace(state)
+    spec, pace = state.spec, _Pace(state, files.seconds_logged())
     steps = train_steps(
         state.model,
         state.optimizer,
@@ -110,9 +122,11 @@ def run_steps(
             losses = losses_of(measured)
             state.record_loss(losses[f"loss_{VALIDATION}"])
             files.evaluations.append(evaluation_row(spec, state.step, state.status, measured))
+            files.loads.append({"step": state.step, "load": {name: m.load for name, m in measured.items()}})
         progress = Progress(info, spec, *pace.now(state), losses)
         if _due(state, execution.log_every) or info.skipped or state.step == 1:
-            files.log.append(finite({**asdict(info), "tokens_per_second": progress.tokens_per_second}))
+            pace_row = {"tokens_per_second": progress.tokens_per_second, "seconds": progress.seconds}
+            files.log.append(finite({**asdict(info), **pace_row}))
         if _due(state, execution.save_every):
             files.flush()
             state.save(files.checkpoints, execution.keep)
@@ -126,14 +140,14 @@ def _due(state: TrainState, every: int) -> bool:
 
 
 class _Pace:
-    def __init__(self, state: TrainState) -> None:
-        self.begun, self.first = time.perf_counter(), state.step
+    def __init__(self, state: TrainState, seconds_before: float) -> None:
+        self.begun, self.first, self.seconds_before = time.perf_counter(), state.step, seconds_before
 
-    def now(self, state: TrainState) -> tuple[float, float]:
-        """Tokens per second, and seconds left."""
+    def now(self, state: TrainState) -> tuple[float, float, float]:
+        """Tokens per second, seconds left, and seconds since the run began."""
         seconds, taken = max(time.perf_counter() - self.begun, 1e-9), state.step - self.first
         left = state.spec.train.steps - state.step if state.status == RUNNING else 0
-        return tokens_after(state.spec, taken) / seconds, left * seconds / taken
+        return tokens_after(state.spec, taken) / seconds, left * seconds / taken, self.seconds_before + seconds
 
 
 def evaluate(

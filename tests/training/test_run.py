@@ -38,7 +38,7 @@ def stop_after(step: int):
 def rows(path: Path) -> list[dict]:
     """Without what the clock says."""
     return [
-        {k: v for k, v in json.loads(line).items() if k != "tokens_per_second"}
+        {k: v for k, v in json.loads(line).items() if k not in ("tokens_per_second", "seconds")}
         for line in path.read_text().splitlines()
     ]
 
