@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import typer
 
-from routelaw.cli import compare, corpus, count, data, demo, epc, fit, plan, reproduce, train
+from routelaw.cli import compare, corpus, count, data, demo, epc, fit, plan, reproduce, runs, sweep, train
 from routelaw.cli import eval as evaluate
 from routelaw.errors import InputError
 
@@ -26,6 +26,8 @@ app.command(short_help="The dense model that a routed one equals")(epc.epc)
 app.add_typer(plan.app, name="plan", short_help="The best model for a budget")
 app.command(short_help="The paper's tables and figures, redone")(reproduce.reproduce)
 app.command(short_help="Train one run, or go on with it")(train.train)
+app.command(short_help="Train every run of a grid, or go on")(sweep.sweep)
+app.add_typer(runs.app, name="runs", short_help="The runs of a store: list, show, export …")
 app.command("eval", short_help="Likelihood of texts under a run")(evaluate.evaluate)
 app.command(short_help="Parameters and FLOPs of a model, exactly")(count.count)
 app.add_typer(corpus.app, name="corpus", short_help="Turn text into tokens")

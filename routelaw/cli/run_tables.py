@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from routelaw.errors import InputError
-from routelaw.specs.architecture import Architecture
-from routelaw.specs.files import read_toml
-
-Tables = dict[str, Any]
-SIZE = "model.size"
+from routelaw.specs.files import Tables, put, read_toml
 
 
 def gather_tables(file: Path | None, options: Mapping[str, Any], settings: Sequence[str]) -> Tables:
@@ -24,25 +19,20 @@ def gather_tables(file: Path | None, options: Mapping[str, Any], settings: Seque
     for name, value in options.items():
         if value is not None:
             put(tables, name, value)
+    for name, value in settings_of(settings).items():
+        put(tables, name, value)
+    return tables
+
+
+def settings_of(settings: Sequence[str]) -> dict[str, Any]:
+    """Values by dotted name out of `table.key=value`."""
+    values = {}
     for setting in settings:
         name, given, text = setting.partition("=")
         if not given or "." not in name:
             raise InputError(f"--set takes table.key=value, such as router.k=2, not {setting!r}.")
-        put(tables, name.strip(), plain_value(text.strip()))
-    return tables
-
-
-def put(tables: Tables, name: str, value: Any) -> None:
-    *path, key = name.split(".")
-    table = tables
-    for part in path:
-        table = table.setdefault(part, {})
-        if not isinstance(table, dict):
-            raise InputError(f"{name} cannot be set: {part} is not a table.")
-    table[key] = value
-    if name == SIZE:  # a size stands for the four numbers a file may have
-        for number in fields(Architecture):
-            table.pop(number.name, None)
+        values[name.strip()] = plain_value(text.strip())
+    return values
 
 
 def plain_value(text: str) -> Any:

@@ -54,6 +54,8 @@ def _whole(cell: str | float) -> int:
 
 def text(frame: pd.DataFrame, column: str) -> pd.Series:
     """Text as it stands; only a truly absent cell becomes the empty string, so a variant may be called `NA`."""
+    if isinstance(frame[column].dtype, pd.StringDtype):
+        return frame[column].fillna("").astype("str")
     cells = ["" if cell is None or cell is pd.NA or cell != cell else str(cell) for cell in frame[column]]
     return pd.Series(cells, index=frame.index, name=column, dtype="str")
 

@@ -60,9 +60,9 @@ class Attempt:
             (final / LEASE).unlink(missing_ok=True)
             first = True
         except OSError as error:
-            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-                raise unwritable(final, error) from None
             if not self.store.ended(self.run_id):
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                    raise unwritable(final, error) from None
                 raise InputError(
                     f"{final} holds the same run, unfinished: another process trains it there; the result is in "
                     f"{self.folder}."

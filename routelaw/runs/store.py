@@ -121,7 +121,9 @@ class Store:
         return {file.name.partition(".")[0]: file for file in sorted((self.path / IMPORTED).glob("*.parquet"))}
 
     def remove(self, run_id: str) -> None:
-        """The run, all attempts at it included, for good."""
+        """The run, all attempts at it included, or the imported table of that name, for good."""
+        if run_id in self.imported():
+            self.imported()[run_id].unlink()
         for folder in (self.path / run_id, *(folder for _, folder in self.attempts(run_id))):
             if folder.exists():
                 gone = folder.with_name(f".{folder.name}.removed")

@@ -97,7 +97,8 @@ def _identity(frame: pd.DataFrame, source: str) -> dict[str, pd.Series]:
     columns = {name: text(frame, name) for name in ("run_id", "router")}
     for name, cells in columns.items():
         reject_first(cells.str.strip() == "", frame, name, source, "must not be empty")
-    columns["router"] = columns["router"].map(canonical_router).astype("str")
+    canonical = {name: canonical_router(name) for name in columns["router"].unique()}
+    columns["router"] = columns["router"].map(canonical).astype("str")
     for name, default in (("variant", ""), ("status", FINISHED)):
         cells = text(frame, name) if name in frame else _constant(default, frame, "str")
         columns[name] = cells.mask(cells == "", default).astype("str")

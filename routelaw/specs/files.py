@@ -12,10 +12,13 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 from routelaw.errors import InputError
 from routelaw.specs.architecture import Architecture
 from routelaw.specs.nearest import nearest_hint
-from routelaw.specs.run import ModelSpec, RouterSpec, RunSpec, TrainSpec
+from routelaw.specs.run import ExecutionSpec, ModelSpec, RouterSpec, RunSpec, TrainSpec
 from routelaw.specs.sizes import get_size
 
 T = TypeVar("T")
+Tables = dict[str, Any]
+"""Nested tables of plain values: [model], [router], [train] and whatever else a file holds."""
+SIZE = "model.size"
 KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text", dict: "a table", list: "a list"}
 
 
@@ -28,6 +31,20 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise InputError(f"{path}: is not TOML: {str(error).rstrip('.')}.") from None
 
 
+def put(tables: Tables, name: str, value: Any) -> None:
+    """Set `table.key`, making the tables on the way."""
+    *path, key = name.split(".")
+    table = tables
+    for part in path:
+        table = table.setdefault(part, {})
+        if not isinstance(table, dict):
+            raise InputError(f"{name} cannot be set: {part} is not a table.")
+    table[key] = value
+    if name == SIZE:  # a size stands for the four numbers a file may have
+        for number in fields(Architecture):
+            table.pop(number.name, None)
+
+
 def from_mapping(kind: type[T], values: Mapping[str, Any], where: str) -> T:
     """Build a spec from plain values; unknown, missing or mistyped keys are named with where they stand."""
     hints = get_type_hints(kind)
@@ -37,6 +54,17 @@ def from_mapping(kind: type[T], values: Mapping[str, Any], where: str) -> T:
         if name not in values and f.default is MISSING and f.default_factory is MISSING:
             raise InputError(f"{where}: {name} is missing.")
     return kind(**{key: _typed(value, hints[key], f"{where}: {key}") for key, value in values.items()})
+
+
+def check_field(name: str, where: str) -> None:
+    """A dotted name must be that of a field: `router.experts`, or `router.options.reward` of whatever technique."""
+    table, _, key = name.partition(".")
+    kinds = {"model": ModelSpec, "router": RouterSpec, "train": TrainSpec, "execution": ExecutionSpec}
+    check_keys({table: None}, tuple(kinds), where)
+    known = [f.name for f in fields(kinds[table]) if f.name != "architecture"]
+    if table == "model":
+        known = ["size", *(f.name for f in fields(Architecture)), *known]
+    check_keys({key.partition(".")[0]: None}, tuple(known), f"{where} {table}")
 
 
 def check_keys(values: Any, known: Mapping[str, Any] | tuple[str, ...], where: str) -> None:

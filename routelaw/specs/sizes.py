@@ -21,6 +21,8 @@ PAPER_SIZES: dict[str, Architecture] = {
 """The seven sizes of the paper's table of architectures, and the 7B model of its appendix on the limit in N."""
 
 MINIATURE_SIZES: dict[str, Architecture] = {
+    "0.05M": Architecture(d_model=32, blocks=4, heads=2, kv_size=16),
+    "0.1M": Architecture(d_model=48, blocks=4, heads=3, kv_size=16),
     "0.2M": Architecture(d_model=64, blocks=4, heads=2, kv_size=32),
     "0.5M": Architecture(d_model=96, blocks=4, heads=3, kv_size=32),
     "0.8M": Architecture(d_model=128, blocks=4, heads=4, kv_size=32),
@@ -32,7 +34,7 @@ MINIATURE_SIZES: dict[str, Architecture] = {
     "20M": Architecture(d_model=448, blocks=8, heads=7, kv_size=64),
 }
 """For a CPU or an afternoon: heads that together are as wide as the model, an even number of blocks, width over depth
-from 16 to 64 as a small model allows (the paper's smallest have 64 to 85)."""
+from 8 to 64 as a small model allows (the paper's smallest have 64 to 85)."""
 
 NAMED_SIZES = PAPER_SIZES | MINIATURE_SIZES
 

@@ -25,9 +25,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from routelaw.errors import InputError, unwritable
+from routelaw.specs.difference import refuse_another
 from routelaw.specs.files import from_stored, to_mapping
 from routelaw.specs.run import RunSpec
-from routelaw.training.difference import refuse_another
 
 STATE, MODEL, OPTIMIZER = "state.json", "model", "optimizer"
 

@@ -29,10 +29,10 @@ from routelaw.runs.folders import EVALUATIONS, LOG, RESULT, SPEC, last_row
 from routelaw.runs.leases import TRAINS
 from routelaw.runs.locks import lock
 from routelaw.runs.writing import write_atomically
+from routelaw.specs.difference import refuse_another
 from routelaw.specs.files import from_stored, to_mapping
 from routelaw.specs.run import RunSpec
 from routelaw.training.checkpoint import Damaged, list_checkpoints, read_state
-from routelaw.training.difference import refuse_another
 
 
 class RunFolder:

@@ -1,0 +1,157 @@
+"""`routelaw sweep`: from one file to many trained runs; give the same command again to continue."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from routelaw.runs.store import Store
+    from routelaw.sweeps.estimate import SweepEstimate
+    from routelaw.sweeps.events import Event
+    from routelaw.sweeps.machine import Machine
+    from routelaw.sweeps.sweep import Sweep
+
+SOME_FAILED = 1
+BACKENDS = ("local", "ray")
+
+
+def sweep(
+    file: Annotated[
+        Path, typer.Argument(help="A TOML file: a base run and grids. experiments/ has those of the paper.")
+    ],
+    store: Annotated[Path, typer.Option(help="Folder of the runs.")] = Path("runs"),
+    corpus: Annotated[Path | None, typer.Option(help="A corpus to use instead of the file's.")] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="Any field, for all runs: train.steps=100 (repeatable).")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what would run, and what it would take.")
+    ] = False,
+    measure: Annotated[
+        bool, typer.Option("--measure", help="Time a few steps of every shape for the estimate.")
+    ] = False,
+    price: Annotated[
+        float | None, typer.Option(min=0, help="Price of one device for an hour, for the estimate.")
+    ] = None,
+    backend: Annotated[str, typer.Option(help="local: processes of this machine; ray: a Ray cluster.")] = "local",
+    jobs: Annotated[int | None, typer.Option(help="local: runs at a time; one per GPU or core unless given.")] = None,
+    address: Annotated[
+        str | None, typer.Option(help="ray: the cluster's address; one that runs here unless given.")
+    ] = None,
+    cpus_per_run: Annotated[float, typer.Option(min=0, help="ray: CPUs set aside for a run.")] = 1.0,
+    gpus_per_run: Annotated[
+        float, typer.Option(min=0, help="ray: GPUs set aside for a run; 0.25: four share one.")
+    ] = 0.0,
+    plugin: Annotated[
+        list[Path] | None, typer.Option(help="A Python file that registers a router. Code, so only what you trust.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Nothing but one JSON object at the end.")] = False,
+) -> None:
+    """Train every run of a sweep file that the store does not hold yet.
+
+    Stop it, kill it, start it twice: no run is trained twice and none is lost. Exit code 1: some runs failed.
+    """
+    from routelaw.cli.choices import one_of
+    from routelaw.cli.output import print_json
+    from routelaw.cli.run_tables import settings_of
+    from routelaw.cli.sweep_screen import show_end, show_estimate, watch
+    from routelaw.runs.store import Store
+    from routelaw.sweeps.machine import Machine
+
+    one_of(backend, BACKENDS, "--backend")
+    overrides = settings_of(set_ or []) | ({} if corpus is None else {"corpus": str(corpus)})
+    planned, kept = _understood(file, overrides, plugin or []), Store(store)
+    machine = Machine.here([run.execution for run in planned.runs], jobs)
+    estimate = _estimated(planned, kept, machine, measure, price) if dry_run else None
+    if dry_run:
+        print_json(estimate.to_json()) if as_json else show_estimate(planned, estimate)
+        return
+    events = _events(planned, kept, machine, backend, address, cpus_per_run, gpus_per_run, plugin or [])
+    failed = watch(events, planned, kept, quiet=as_json)
+    if as_json:
+        print_json(_summary(planned, kept, failed))
+    else:
+        show_end(planned, kept, failed)
+    if failed:
+        raise typer.Exit(SOME_FAILED)
+
+
+def _understood(file: Path, overrides: dict[str, Any], plugins: list[Path]) -> Sweep:
+    """The sweep, with everything checked that would otherwise fail when its run's turn comes."""
+    from functools import cache
+
+    from routelaw.cli.sweep_screen import describe
+    from routelaw.corpus.shards import open_corpus
+    from routelaw.errors import InputError
+    from routelaw.routers.router import load_router
+    from routelaw.sweeps.sweep import read_sweep
+    from routelaw.training.run import check_run
+
+    @cache
+    def opened(path: str | Path) -> Any:
+        return open_corpus(path, verify=True)
+
+    for plugin in plugins:
+        load_router(plugin)
+    planned = read_sweep(file, overrides=overrides, opened=lambda path: opened(str(path)))
+    for run in planned.runs:
+        others = {name: opened(str(path)) for name, path in run.others.items()}
+        try:
+            check_run(run.spec, run.execution, {"validation": opened(str(run.corpus)), **others})
+        except InputError as error:
+            raise InputError(f"{file} ({describe(run.spec)}): {error}") from None
+    return planned
+
+
+def _estimated(sweep: Sweep, store: Store, machine: Machine, measure: bool, price: float | None) -> SweepEstimate:
+    """What it will take; a run that cannot fit into memory is refused here, before any begins."""
+    from routelaw.sweeps.estimate import estimate_sweep
+
+    return estimate_sweep(sweep.runs, store, machine=machine, measure=measure, price=price)
+
+
+def _events(
+    sweep: Sweep,
+    store: Store,
+    machine: Machine,
+    backend: str,
+    address: str | None,
+    cpus: float,
+    gpus: float,
+    plugins: list[Path],
+) -> Iterator[Event]:
+    """The sweep itself, longest runs first: its last minutes are then not spent on a single one."""
+    from dataclasses import replace
+
+    from routelaw.sweeps.cluster import run_on_ray
+    from routelaw.sweeps.local import run_local
+    from routelaw.sweeps.progress import work
+    from routelaw.sweeps.task import Task
+
+    longest_first = sorted(sweep.runs, key=lambda run: -work(run.spec))
+    if backend == "local":
+        tasks = [Task.of(run, machine.execution(run.execution), store, tuple(plugins)) for run in longest_first]
+        return run_local(tasks, store, devices=machine.devices, threads=machine.threads)
+    threads = max(1, int(cpus))
+    executions = [replace(run.execution, threads=run.execution.threads or threads) for run in longest_first]
+    tasks = [Task.of(run, e, store, tuple(plugins)) for run, e in zip(longest_first, executions, strict=True)]
+    return run_on_ray(tasks, store, address=address, cpus=cpus, gpus=gpus)
+
+
+def _summary(sweep: Sweep, store: Store, failed: dict[str, str]) -> dict[str, Any]:
+    results = {
+        run.spec.run_id: store.find(run.spec.run_id).result for run in sweep.runs if store.ended(run.spec.run_id)
+    }
+    return {
+        "runs": len(sweep.runs),
+        "ended": len(results),
+        "diverged": sorted(run_id for run_id, result in results.items() if result["status"] == "diverged"),
+        "failed": failed,
+        "store": str(store.path),
+        "results": {run_id: result["loss_validation"] for run_id, result in results.items()},
+    }

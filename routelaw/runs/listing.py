@@ -1,0 +1,119 @@
+"""The runs of a store at a glance: one row per run, its own and imported ones, as they now stand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pandas as pd
+
+from routelaw.errors import InputError
+from routelaw.runs.files import read_runs
+from routelaw.runs.folders import EVALUATIONS, table_of
+from routelaw.runs.store import IMPORTED, Store
+from routelaw.runs.table import RunTable
+from routelaw.runs.writing import write_atomically
+from routelaw.specs.run import RunSpec
+from routelaw.specs.sizes import size_label
+from routelaw.specs.techniques import canonical_router
+
+OWN = "own"
+"""Where a run is from: trained into this store, or the name of an imported table."""
+SHOWN = [
+    "run_id", "source", "router", "variant", "size", "experts", "k", "routing_frequency", "seed", "status", "step",
+    "loss_validation", "active_params", "total_params", "flops_per_token",
+]  # fmt: skip
+FILTERS = ("router", "size", "experts", "k", "seed", "status", "source", "variant")
+
+
+def list_runs(store: Store) -> pd.DataFrame:
+    """The last row of every run; a run that has begun and was not evaluated yet has no loss."""
+    frames = [_last_rows(read_runs(path), name) for name, path in store.imported().items()]
+    runs = store.runs()
+    evaluated = [run for run in runs if (run.folder / EVALUATIONS).is_file()]
+    if any((run.folder / EVALUATIONS).stat().st_size for run in evaluated):
+        own = _last_rows(table_of([run.folder for run in evaluated], str(store.path)), OWN)
+        unfinished = {run.run_id: run.status for run in runs if not run.ended}
+        own["status"] = [unfinished.get(run, status) for run, status in zip(own["run_id"], own["status"], strict=True)]
+        frames.insert(0, own)
+    begun = [run for run in runs if not frames or run.run_id not in set(frames[0]["run_id"])]
+    if begun:
+        frames.insert(0, pd.DataFrame([_begun(run.run_id, run.spec, run.status) for run in begun]))
+    if not frames:
+        raise InputError(f"{store.path}: there are no runs in it.")
+    return pd.concat(frames, ignore_index=True)
+
+
+def filtered(rows: pd.DataFrame, wanted: Mapping[str, str]) -> pd.DataFrame:
+    """Rows whose columns read as asked; several values are separated by commas. A column that is none is an error."""
+    for name, values in wanted.items():
+        if name not in FILTERS:
+            raise InputError(f"runs are filtered by {', '.join(FILTERS)}, not by {name!r}.")
+        choices = {canonical_router(value) if name == "router" else value.strip() for value in values.split(",")}
+        rows = rows[rows[name].astype(str).isin(choices)]
+    return rows
+
+
+def export_table(store: Store, *, everything: bool) -> RunTable:
+    """The store's own runs as one table; with `everything` the imported ones too, told apart by a column `source`."""
+    if not everything:
+        return store.table()
+    tables = {name: read_runs(path) for name, path in store.imported().items()}
+    if any(run.ended for run in store.runs()):
+        tables = {OWN: store.table(), **tables}
+    if not tables:
+        raise InputError(f"{store.path}: there are no runs in it.")
+    # A table without steps has one row per run; a number of 0 lets it stand beside those that have them.
+    frames = [t.frame.assign(source=name, step=t.frame["step"].fillna(0)) for name, t in tables.items()]
+    return RunTable.from_frame(pd.concat(frames, ignore_index=True), str(store.path))
+
+
+def import_table(store: Store, table: RunTable, name: str) -> int:
+    """Keep someone else's table beside the store's own runs; returns how many runs it has."""
+    import io
+
+    if not name.replace("-", "").replace("_", "").isalnum():
+        raise InputError(f"the name of an imported table is letters, digits, - and _, not {name!r}.")
+    if name == OWN or name in store.imported():
+        raise InputError(f"{store.path} has an imported table {name!r} already; choose another --name.")
+    ours = {run.run_id for run in store.runs()}
+    for known in store.imported().values():
+        ours |= set(read_runs(known).frame["run_id"])
+    theirs = set(table.frame["run_id"])
+    if both := sorted(ours & theirs):
+        raise InputError(f"{table.source}: run {both[0]} is in {store.path} already ({len(both)} such runs).")
+    (store.path / IMPORTED).mkdir(parents=True, exist_ok=True)
+    buffer = io.BytesIO()
+    table.frame.to_parquet(buffer, index=False)
+    write_atomically(buffer.getvalue(), store.path / IMPORTED / f"{name}.parquet")
+    return len(theirs)
+
+
+def _last_rows(table: RunTable, source: str) -> pd.DataFrame:
+    """Of each run, the last row with a value of the first loss, or the last row of all where there is none."""
+    loss = table.losses[0]
+    frame = table.frame.sort_values("step", kind="stable")
+    last = frame.groupby("run_id", sort=False).tail(1).set_index("run_id")
+    valued = frame[frame[loss].notna()].groupby("run_id", sort=False).tail(1).set_index("run_id")[loss]
+    rows = last.assign(source=source, loss_validation=valued).reset_index()
+    return rows[SHOWN].sort_values(["active_params", "router", "experts", "seed"], kind="stable")
+
+
+def _begun(run_id: str, spec: RunSpec, status: str) -> dict[str, object]:
+    counts = spec.counts
+    return {
+        "run_id": run_id,
+        "source": OWN,
+        "router": spec.router.name,
+        "variant": spec.variant,
+        "size": size_label(counts.active_params),
+        "experts": spec.router.experts,
+        "k": spec.router.k,
+        "routing_frequency": spec.routing_frequency,
+        "seed": spec.train.seed,
+        "status": status,
+        "step": 0,
+        "loss_validation": None,
+        "active_params": counts.active_params,
+        "total_params": counts.total_params,
+        "flops_per_token": counts.flops_per_token,
+    }

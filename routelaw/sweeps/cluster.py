@@ -1,0 +1,99 @@
+"""A sweep on a Ray cluster: every run is a task that Ray places by its need of CPUs and GPUs.
+
+The store lies where all nodes see it. A run whose worker or node is lost is given out again and continues from its
+last checkpoint; between hosts it is taken over once its lease has gone cold (runs/claims.py).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from routelaw.errors import InputError
+from routelaw.runs.store import Store
+from routelaw.sweeps.events import Event, Started, Tick
+from routelaw.sweeps.schedule import Schedule
+from routelaw.sweeps.task import FAILED, Outcome, Task, reason_of
+
+TICK = 0.5
+AHEAD = 2
+"""Tasks handed to Ray per slot of the cluster: enough that no slot waits, few enough to stop soon."""
+
+
+def run_on_ray(
+    tasks: Sequence[Task], store: Store, *, address: str | None, cpus: float, gpus: float
+) -> Iterator[Event]:
+    """Carry out the tasks on the cluster at `address`; without one, on a running cluster or on a new one of this
+    machine. Stop iterating to stop the sweep."""
+    ray = _connected(address)
+    try:
+        slots = _slots(ray, cpus, gpus)
+        remote = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=0)(_carry_out)
+        yield from _run(ray, remote, Schedule(tasks, store), AHEAD * slots)
+    finally:
+        ray.shutdown()
+
+
+def _run(ray: Any, remote: Any, schedule: Schedule, most: int) -> Iterator[Event]:
+    given: dict[Any, Task] = {}
+    try:
+        while not schedule.over:
+            while len(given) < most and (task := schedule.next_task()):
+                given[remote.remote(asdict(task))] = task
+                yield Started(task.run_id)
+            done, _ = ray.wait(list(given), timeout=TICK) if given else ([], [])
+            for reference in done:
+                task = given.pop(reference)
+                yield from _settled(ray, reference, task, schedule)
+            yield Tick()
+    finally:
+        for reference in given:
+            ray.cancel(reference)
+
+
+def _settled(ray: Any, reference: Any, task: Task, schedule: Schedule) -> Iterator[Event]:
+    try:
+        outcome = Outcome(**ray.get(reference))
+    except ray.exceptions.RayTaskError as error:  # before the run began: an import that fails on that node, say
+        outcome = Outcome(task.run_id, FAILED, f"on its node: {reason_of(error.cause)}")
+    except ray.exceptions.RayError as error:
+        yield from schedule.settle_death(task.run_id, f"its worker or node was lost ({type(error).__name__})")
+        return
+    yield from schedule.settle(outcome)
+
+
+def _carry_out(task: dict[str, Any]) -> dict[str, Any]:
+    """On a node, in a worker of Ray's."""
+    from routelaw.sweeps.task import Task, carry_out
+
+    return asdict(carry_out(Task(**task)))
+
+
+def _connected(address: str | None) -> Any:
+    try:
+        import ray
+        import ray.exceptions
+    except ImportError:
+        raise InputError("Ray is not installed: pip install 'routelaw[ray]'.") from None
+    try:
+        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        first = str(error).strip().partition("\n")[0]
+        raise InputError(f"no Ray cluster answers at {address or 'this machine'} ({first}).") from None
+    return ray
+
+
+def _slots(ray: Any, cpus: float, gpus: float) -> int:
+    """How many runs the cluster can hold at a time; none is an error now, not a wait for ever."""
+    has = ray.cluster_resources()
+    by_need = [has.get(kind, 0.0) / need for kind, need in (("CPU", cpus), ("GPU", gpus)) if need]
+    # A run is placed on one node: what matters is that one of them is large enough.
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    if not any(node.get("CPU", 0.0) >= cpus and node.get("GPU", 0.0) >= gpus for node in nodes):
+        raise InputError(
+            f"a run needs {cpus:g} CPUs and {gpus:g} GPUs, and no node of the cluster has them "
+            f"(in all there are {has.get('CPU', 0):g} and {has.get('GPU', 0):g})."
+        )
+    return max(1, int(min(by_need, default=1)))

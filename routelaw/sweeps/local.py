@@ -1,0 +1,170 @@
+"""A sweep on this machine: worker processes over its cores or GPUs.
+
+The parent hands out tasks and sees workers come and go; what the runs are doing it reads from the store, like anyone
+else. A worker that dies takes nothing with it: its run goes back to the queue and continues from its last checkpoint.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from typing import IO
+
+from routelaw.runs.store import OUTPUT, Store
+from routelaw.sweeps.events import Event, Started, Tick
+from routelaw.sweeps.schedule import Schedule
+from routelaw.sweeps.task import Outcome, Task
+
+TICK = 0.5
+GRACE = 30.0
+"""Seconds a worker has for its last checkpoint when it is told to stop."""
+
+
+class Worker:
+    """One process, and the task it was given."""
+
+    def __init__(self, device: str, threads: int, heard: queue.Queue[Worker]) -> None:
+        self.device = device
+        self.task: Task | None = None
+        self.outcome: Outcome | None = None
+        """Of its task, once it has said so."""
+        self._stderr: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the worker)
+        self._heard = heard
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "routelaw.sweeps.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._stderr,
+            env=_environment(device, threads),
+            start_new_session=True,  # Ctrl-C is the parent's to pass on
+            text=True,
+        )
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
+
+    def give(self, task: Task) -> None:
+        self.task, self.outcome = task, None
+        assert self.process.stdin is not None
+        with suppress(OSError):  # it has just died, which the listener reports
+            self.process.stdin.write(json.dumps(asdict(task)) + "\n")
+            self.process.stdin.flush()
+
+    @property
+    def dead(self) -> bool:
+        return self.process.poll() is not None
+
+    @property
+    def last_words(self) -> str:
+        self._stderr.seek(0)
+        return self._stderr.read()[-20_000:].decode(errors="replace")
+
+    @property
+    def cause(self) -> str:
+        code = self.process.returncode
+        if code is not None and code < 0:
+            short = " (out of memory?)" if -code == signal.SIGKILL else ""
+            return f"its process was ended by {signal.Signals(-code).name}{short}"
+        return f"its process ended with code {code}"
+
+    def _listen(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.outcome = Outcome(**json.loads(line))
+            self._heard.put(self)
+        self.process.wait()
+        self._heard.put(self)
+
+    def close(self, deadline: float = 0.0) -> None:
+        """End it, if it has not ended by then, and its pipes."""
+        try:
+            self.process.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self._listener.join()
+        for pipe in (self.process.stdin, self.process.stdout, self._stderr):
+            with suppress(OSError):
+                pipe.close()  # pyrefly: ignore
+
+
+def run_local(tasks: Sequence[Task], store: Store, *, devices: Sequence[str], threads: int) -> Iterator[Event]:
+    """Carry out the tasks, one worker per entry of `devices`; events as they happen, and a tick every half second.
+
+    Stop iterating to stop the sweep: the workers then leave checkpoints and end.
+    """
+    schedule = Schedule(tasks, store)
+    heard: queue.Queue[Worker] = queue.Queue()
+    workers: list[Worker] = []
+    try:
+        while not schedule.over:
+            wanted = schedule.unstarted + sum(worker.task is not None for worker in workers)
+            hired = _free(devices, workers)[: max(0, wanted - len(workers))]
+            workers += [Worker(device, threads, heard) for device in hired]
+            for worker in workers:
+                if worker.task is None and (task := schedule.next_task()):
+                    worker.give(task)
+                    yield Started(task.run_id)
+            try:
+                worker = heard.get(timeout=TICK)
+            except queue.Empty:
+                yield Tick()
+                continue
+            yield from _heard_of(worker, schedule, store)
+            if worker.dead and worker in workers:
+                workers.remove(worker)
+                worker.close()
+    finally:
+        _stop(workers)
+
+
+def _heard_of(worker: Worker, schedule: Schedule, store: Store) -> Iterator[Event]:
+    task = worker.task
+    if task is None:
+        return
+    if worker.outcome is not None:
+        worker.task = None
+        yield from schedule.settle(worker.outcome)
+    elif worker.dead:
+        worker.task = None
+        attempts = store.attempts(task.run_id)
+        if attempts and worker.last_words:
+            with (attempts[-1][1] / OUTPUT).open("a", encoding="utf-8") as output:
+                output.write(worker.last_words)
+        yield from schedule.settle_death(task.run_id, worker.cause)
+
+
+def _free(devices: Sequence[str], workers: Sequence[Worker]) -> list[str]:
+    left = list(devices)
+    for worker in workers:
+        left.remove(worker.device)
+    return left
+
+
+def _stop(workers: Sequence[Worker]) -> None:
+    """First all are asked, then all are waited for. Idle ones end with their input."""
+    for worker in workers:
+        if not worker.dead:
+            worker.process.send_signal(signal.SIGTERM)
+    deadline = time.monotonic() + GRACE
+    for worker in workers:
+        worker.close(deadline)
+
+
+def _environment(device: str, threads: int) -> dict[str, str]:
+    """A GPU worker sees its GPU alone; a CPU worker has its share of the cores."""
+    known = {**os.environ, "OMP_NUM_THREADS": str(threads), "PYTHONUNBUFFERED": "1"}
+    kind, _, number = device.partition(":")
+    if kind == "cuda" and number:
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+        known["CUDA_VISIBLE_DEVICES"] = visible.split(",")[int(number)] if visible else number
+    return known

@@ -1,0 +1,163 @@
+"""A sweep file: what its runs have in common, what varies, and the runs that follow.
+
+    base = "paper.toml"            another file to start from, paths relative to this one
+    corpus = "out/corpus"          made by `routelaw corpus build`
+    [model] [router] [train] [execution]
+    [evaluate_on]                  NAME = "corpus": other texts to evaluate on
+    [[grid]]                       fields with lists of values (grid.py); several grids add up
+    [[where]]                      exceptions
+
+Equal specs are one run, by the hash of what they mean.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from routelaw.corpus.shards import Corpus, open_corpus
+from routelaw.errors import InputError
+from routelaw.specs.files import Tables, check_field, check_keys, from_mapping, put, read_toml, run_spec
+from routelaw.specs.run import ExecutionSpec, RunSpec
+from routelaw.sweeps.grid import applied, check_rule, combinations, flattened
+
+TABLES = ("model", "router", "train", "execution", "evaluate_on")
+KEYS = ("base", "corpus", *TABLES, "grid", "where")
+DEEPEST = 8
+"""Files upon files; more are a circle."""
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    spec: RunSpec
+    execution: ExecutionSpec
+    corpus: Path
+    others: Mapping[str, Path]
+    """Evaluated beside the validation split."""
+
+
+@dataclass(frozen=True)
+class Sweep:
+    source: str
+    runs: tuple[PlannedRun, ...]
+    """In the order of the file, each once."""
+    combinations: int
+    """How many the grids had, equal ones included."""
+
+
+def read_sweep(
+    path: Path,
+    *,
+    overrides: Mapping[str, Any] | None = None,
+    opened: Callable[[str | Path], Corpus] = open_corpus,
+) -> Sweep:
+    """Read and expand a sweep file. `overrides` (by dotted name) win over everything in it."""
+    tables, rules, grids = _read(path)
+    if not grids:
+        grids = [{}]
+    runs: dict[str, PlannedRun] = {}
+    corpora: dict[str, Corpus] = {}
+    count = 0
+    for number, grid in enumerate(grids, start=1):
+        where = f"{path} grid {number}" if len(grids) > 1 else str(path)
+        for chosen in combinations(grid, where):
+            count += 1
+            values = applied(tables, chosen, rules, overrides or {})
+            planned = _planned(values, corpora, opened, f"{where}{_named(chosen)}")
+            runs.setdefault(planned.spec.run_id, planned)
+    return Sweep(str(path), tuple(runs.values()), count)
+
+
+def _read(path: Path, depth: int = 0) -> tuple[Tables, list[Any], list[Any]]:
+    """Tables, rules and grids of a file on top of its base's, paths made relative to where they were written."""
+    content = read_toml(path)
+    check_keys(content, KEYS, str(path))
+    tables: Tables = {}
+    rules: list[Any] = []
+    if "base" in content:
+        if depth == DEEPEST:
+            raise InputError(f"{path}: base leads round in a circle.")
+        tables, rules, grids = _read(path.parent / _text(content["base"], f"{path}: base"), depth + 1)
+        if grids:
+            raise InputError(
+                f"{path}: its base {content['base']} has grids of its own; a base holds what runs have in common."
+            )
+    _put_own(tables, content, path)
+    own_rules, grids = (_array(content.get(name, []), f"{path}: {name}") for name in ("where", "grid"))
+    for rule in own_rules:
+        check_rule(rule, f"{path} [[where]]")
+    for grid in grids:
+        _check_names(grid, f"{path} [[grid]]")
+        if "corpus" in grid:
+            each = _array_of_one(grid["corpus"])
+            grid["corpus"] = [str(path.parent / _text(name, f"{path} [[grid]]: corpus")) for name in each]
+    return tables, [*rules, *own_rules], grids
+
+
+def _put_own(tables: Tables, content: Mapping[str, Any], path: Path) -> None:
+    """What a file says itself, over what its base said."""
+    for name in TABLES:
+        given = content.get(name, {})
+        if not isinstance(given, Mapping):
+            raise InputError(f"{path}: {name} must be a table, not {given!r}.")
+        for key, value in given.items():
+            if name == "evaluate_on":  # names of the user's own, dots and all
+                text = _text(value, f"{path} [evaluate_on]: {key}")
+                tables.setdefault(name, {})[key] = str(path.parent / text)
+            else:
+                check_field(f"{name}.{key}", str(path))  # here, since a dense run will not look at its router
+                put(tables, f"{name}.{key}", copy.deepcopy(value))
+    if "corpus" in content:
+        tables["corpus"] = str(path.parent / _text(content["corpus"], f"{path}: corpus"))
+
+
+def _planned(
+    values: Tables, corpora: dict[str, Corpus], opened: Callable[[str | Path], Corpus], where: str
+) -> PlannedRun:
+    corpus = values.pop("corpus", None)
+    if corpus is None:
+        raise InputError(f'{where}: names no corpus; write `corpus = "DIR"` or give --corpus.')
+    others = values.pop("evaluate_on", {})
+    for path in (corpus, *others.values()):
+        if path not in corpora:
+            corpora[path] = opened(path)
+    execution = from_mapping(ExecutionSpec, values.pop("execution", {}), f"{where} [execution]")
+    if isinstance(model := values.setdefault("model", {}), dict):
+        model.setdefault("vocabulary", corpora[corpus].vocabulary)
+    try:
+        spec = run_spec(values, corpora[corpus].id, where)
+    except InputError as error:
+        raise InputError(str(error) if str(error).startswith(where) else f"{where}: {error}") from None
+    return PlannedRun(spec, execution, Path(corpus), {name: Path(path) for name, path in others.items()})
+
+
+def _check_names(grid: Any, where: str) -> None:
+    """A name that is nothing's would otherwise vary nothing, or pass unseen where the run is dense."""
+    if not isinstance(grid, Mapping):
+        raise InputError(f"{where} must be a table, not {grid!r}.")
+    for name in flattened(grid):
+        if name != "corpus":
+            check_field(name, where)
+
+
+def _named(chosen: Mapping[str, Any]) -> str:
+    return f" ({', '.join(f'{name} = {value}' for name, value in chosen.items())})" if chosen else ""
+
+
+def _array(value: Any, where: str) -> list[Any]:
+    if not isinstance(value, list):
+        raise InputError(f"{where} must be written [[{where.rpartition(' ')[2]}]], since there may be several.")
+    return value
+
+
+def _array_of_one(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _text(value: Any, where: str) -> str:
+    if not isinstance(value, str):
+        raise InputError(f"{where} must be text, not {value!r}.")
+    return value

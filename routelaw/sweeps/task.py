@@ -1,0 +1,138 @@
+"""One run of a sweep as a process carries it out: claim it, train it, publish it; and how that went."""
+
+from __future__ import annotations
+
+import errno
+import json
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from routelaw.corpus.shards import Corpus, open_corpus
+from routelaw.errors import DiskFull, InputError
+from routelaw.routers.router import load_router
+from routelaw.runs.claims import Busy, Ended, claimed
+from routelaw.runs.leases import this_host
+from routelaw.runs.store import FAILURE, OUTPUT, Store
+from routelaw.runs.writing import write_atomically
+from routelaw.specs.files import from_mapping, from_stored, to_mapping
+from routelaw.specs.run import ExecutionSpec, RunSpec
+from routelaw.sweeps.sweep import PlannedRun
+from routelaw.training.run import run
+from routelaw.training.state import RUNNING
+
+ENDED, BUSY, STOPPED, FAILED, FULL = "ended", "busy", "stopped", "failed", "full"
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a worker must know, in plain values: it travels as JSON."""
+
+    run_id: str
+    store: str
+    spec: Mapping[str, Any]
+    execution: Mapping[str, Any]
+    corpus: str
+    others: Mapping[str, str] = field(default_factory=dict)
+    plugins: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, planned: PlannedRun, execution: ExecutionSpec, store: Store, plugins: tuple[Path, ...]) -> Task:
+        return cls(
+            planned.spec.run_id,
+            str(store.path.resolve()),
+            to_mapping(planned.spec),
+            asdict(execution),
+            str(planned.corpus.resolve()),
+            {name: str(path.resolve()) for name, path in planned.others.items()},
+            tuple(str(plugin.resolve()) for plugin in plugins),
+        )
+
+
+@dataclass(frozen=True)
+class Outcome:
+    run_id: str
+    kind: str
+    """ended: it has a result, of this process or of another. busy: another process is at it. stopped: as it was told.
+    failed: with a reason. full: the disk is."""
+    reason: str = ""
+
+
+def carry_out(task: Task, stop: Callable[[], bool] = lambda: False) -> Outcome:
+    """Train the run from wherever the store has it. Whatever goes wrong is an outcome."""
+    store = Store(task.store)
+    try:
+        with claimed(store, task.run_id) as attempt:
+            return _trained(task, attempt.folder, lambda: stop() or attempt.lost.is_set(), attempt.publish)
+    except Ended:
+        return Outcome(task.run_id, ENDED)
+    except Busy:
+        return Outcome(task.run_id, BUSY)
+    except (InputError, OSError) as error:
+        if store.ended(task.run_id):  # by another host, which then took this attempt's folder away
+            return Outcome(task.run_id, ENDED)
+        full = isinstance(error, DiskFull) or getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
+        return Outcome(task.run_id, FULL if full else FAILED, reason_of(error))
+
+
+def _trained(task: Task, folder: Path, stop: Callable[[], bool], publish: Callable[[], Any]) -> Outcome:
+    (folder / FAILURE).unlink(missing_ok=True)
+    with (folder / OUTPUT).open("a", encoding="utf-8", buffering=1) as output:
+        print(f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} on {this_host()}", file=output)
+        try:
+            spec, execution = _specs(task)
+            corpus, *others = (_corpus(path) for path in (task.corpus, *task.others.values()))
+            result = run(
+                spec,
+                execution,
+                corpus,
+                folder,
+                others=dict(zip(task.others, others, strict=True)),
+                notice=lambda sentence: print(sentence, file=output),
+                stop=stop,
+            )
+        except (DiskFull, OSError):
+            raise
+        except Exception as error:
+            if not folder.is_dir():
+                raise InputError(reason_of(error)) from None
+            print(traceback.format_exc(), file=output)
+            record_failure(folder, reason_of(error))
+            return Outcome(task.run_id, FAILED, reason_of(error))
+    if result.status == RUNNING:
+        return Outcome(task.run_id, STOPPED)
+    publish()
+    return Outcome(task.run_id, ENDED)
+
+
+def record_failure(folder: Path, reason: str) -> None:
+    content = {"reason": reason, "when": f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}", "host": this_host()}
+    write_atomically(json.dumps(content).encode(), folder / FAILURE, force=True)
+
+
+def reason_of(error: Exception) -> str:
+    """An InputError's sentence, or kind and first line of any other."""
+    if isinstance(error, InputError):
+        return str(error)
+    first = str(error).strip().partition("\n")[0]
+    return f"{type(error).__name__}: {first}" if first else type(error).__name__
+
+
+def _specs(task: Task) -> tuple[RunSpec, ExecutionSpec]:
+    for plugin in task.plugins:
+        _load(plugin)
+    return from_stored(task.spec, task.run_id), from_mapping(ExecutionSpec, task.execution, task.run_id)
+
+
+@cache
+def _load(plugin: str) -> None:
+    load_router(Path(plugin))
+
+
+@cache
+def _corpus(path: str) -> Corpus:
+    return open_corpus(path, verify=True)

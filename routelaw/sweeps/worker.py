@@ -1,0 +1,52 @@
+"""A process that carries out tasks, one after another: a line of JSON in, a line of JSON out.
+
+It lives as long as its standard input: when whoever started it is gone, however that came about, it ends at once, as if
+it had been killed too. SIGTERM asks it to leave a checkpoint and stop.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import sys
+import threading
+from dataclasses import asdict
+from types import FrameType
+
+ABANDONED = 4
+"""Exit code of a worker whose parent has gone."""
+
+
+def main() -> None:
+    tasks: queue.Queue[str | None] = queue.Queue()
+    stopping = threading.Event()
+    busy = threading.Event()
+    threading.Thread(target=_listen, args=(tasks, busy), daemon=True).start()
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        stopping.set()
+        tasks.put(None)
+
+    signal.signal(signal.SIGTERM, stop)
+    from routelaw.sweeps.task import Task, carry_out  # torch: seconds, during which a signal must already be heard
+
+    while (line := tasks.get()) is not None and not stopping.is_set():
+        busy.set()
+        outcome = carry_out(Task(**json.loads(line)), stopping.is_set)
+        busy.clear()
+        print(json.dumps(asdict(outcome)), flush=True)
+
+
+def _listen(tasks: queue.Queue[str | None], busy: threading.Event) -> None:
+    for line in sys.stdin:
+        busy.set()
+        tasks.put(line)
+    if busy.is_set():
+        os._exit(ABANDONED)
+    tasks.put(None)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,181 @@
+"""Who may work on a run: one process at a time on a host, takeover between hosts, published once."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from routelaw.errors import InputError
+from routelaw.runs.claims import Attempt, Busy, Ended, claimed
+from routelaw.runs.leases import LEASE, is_held, this_host
+from routelaw.runs.store import Store
+
+RUN = "abc123"
+OTHER_PROCESS = """
+import sys, time
+from routelaw.runs.claims import Busy, claimed
+from routelaw.runs.store import Store
+with claimed(Store(sys.argv[1]), "abc123") as attempt:
+    print(attempt.folder, flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "store")
+
+
+def end(attempt: Attempt) -> None:
+    (attempt.folder / "result.json").write_text('{"status": "finished"}')
+    (attempt.folder / "evaluations.jsonl").write_text("{}\n")
+
+
+def age(folder: Path, seconds: float) -> None:
+    """As if its owner had not been heard of for so long."""
+    then = time.time() - seconds
+    os.utime(folder / LEASE, (then, then))
+
+
+@contextmanager
+def other_process(store: Store) -> Iterator[subprocess.Popen[str]]:
+    words = [sys.executable, "-c", OTHER_PROCESS, str(store.path)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def test_a_run_is_claimed_published_and_over(store: Store) -> None:
+    with claimed(store, RUN) as attempt:
+        assert attempt.folder == store.path / "unfinished" / f"{RUN}.1"
+        assert is_held(attempt.folder)
+        end(attempt)
+        assert attempt.publish()
+    assert sorted(p.name for p in (store.path / RUN).iterdir()) == [".claim", "evaluations.jsonl", "result.json"]
+    assert store.attempts(RUN) == []
+    with pytest.raises(Ended), claimed(store, RUN):
+        pass
+
+
+def test_one_process_at_a_time_and_the_lock_dies_with_it(store: Store) -> None:
+    with other_process(store) as process:
+        with pytest.raises(Busy), claimed(store, RUN):
+            pass
+        assert [run.status for run in store.runs()] == ["running"]
+        process.kill()
+        process.wait()
+        assert [run.status for run in store.runs()] == ["stopped"]
+        with claimed(store, RUN) as attempt:
+            assert attempt.folder.name == f"{RUN}.1", "on one host the folder is continued where it lies"
+
+
+def test_within_one_process_too(store: Store) -> None:
+    with claimed(store, RUN), pytest.raises(Busy), claimed(store, RUN):
+        pass
+
+
+def test_another_host_waits_for_the_lease(store: Store) -> None:
+    with claimed(store, RUN, host="far") as attempt, pytest.raises(Busy), claimed(store, RUN, host="near"):
+        pass
+    with pytest.raises(Busy), claimed(store, RUN, host="near"):
+        pass
+    age(attempt.folder, 1000)
+    with claimed(store, RUN, host="near") as taken:
+        assert taken.folder.name == f"{RUN}.2"
+
+
+def test_a_lost_host_s_run_is_taken_over_with_what_it_had(store: Store) -> None:
+    with claimed(store, RUN, host="far") as attempt:
+        checkpoint = attempt.folder / "checkpoints" / "step-00000005"
+        checkpoint.mkdir(parents=True)
+        (checkpoint / "model.safetensors").write_bytes(b"tensors")
+        (attempt.folder / "log.jsonl").write_text('{"step": 5}\n')
+        age(attempt.folder, 1000)
+        with claimed(store, RUN, host="near") as taken:
+            copied = taken.folder / "checkpoints" / "step-00000005" / "model.safetensors"
+            assert copied.read_bytes() == b"tensors"
+            (attempt.folder / "log.jsonl").write_text("the slow one goes on\n")
+            assert (taken.folder / "log.jsonl").read_text() == '{"step": 5}\n', "no two processes write to one file"
+            assert sorted(n for n, _ in store.attempts(RUN)) == [1, 2]
+
+
+def test_of_two_that_were_at_it_one_publishes(store: Store) -> None:
+    with claimed(store, RUN, host="far") as slow:
+        age(slow.folder, 1000)
+        with claimed(store, RUN, host="near") as quick:
+            for attempt in (slow, quick):
+                end(attempt)
+            (slow.folder / "mark").write_text("slow")
+            (quick.folder / "mark").write_text("quick")
+            assert quick.publish()
+        assert not slow.publish()
+    assert (store.path / RUN / "mark").read_text() == "quick"
+    assert store.attempts(RUN) == []
+
+
+def test_an_owner_that_was_only_slow_learns_that_it_is_not_wanted(store: Store) -> None:
+    with claimed(store, RUN, host="far", lease_seconds=0.3) as slow:
+        slow._stop_beating()  # as if it were suspended
+        time.sleep(0.4)
+        with claimed(store, RUN, host="near", lease_seconds=0.3):
+            again = Attempt(store, RUN, slow.folder, slow._claim, 0.3)
+            assert again.lost.wait(10)
+            again._stop_beating()
+
+
+def test_a_living_owner_keeps_its_lease(store: Store) -> None:
+    with claimed(store, RUN, host="far", lease_seconds=0.6):
+        until = time.monotonic() + 1.5
+        while time.monotonic() < until:
+            with pytest.raises(Busy), claimed(store, RUN, host="near", lease_seconds=0.6):
+                pass
+
+
+def test_an_attempt_half_prepared_is_none(store: Store) -> None:
+    (store.path / "unfinished" / f".{RUN}.1.deadbeef").mkdir(parents=True)
+    assert store.attempts(RUN) == []
+    with claimed(store, RUN) as attempt:
+        assert attempt.folder.name == f"{RUN}.1"
+
+
+def test_what_train_began_in_the_store_is_adopted(store: Store) -> None:
+    folder = store.path / RUN
+    folder.mkdir(parents=True)
+    (folder / ".lock").touch()
+    (folder / "evaluations.jsonl").write_text("{}\n")
+    with claimed(store, RUN) as attempt:
+        assert attempt.folder.name == f"{RUN}.1"
+        assert (attempt.folder / "evaluations.jsonl").read_text() == "{}\n"
+        assert not folder.exists()
+
+
+def test_the_result_is_not_put_over_a_folder_in_use(store: Store) -> None:
+    with claimed(store, RUN) as attempt:
+        (store.path / RUN).mkdir()
+        (store.path / RUN / "spec.json").write_text("{}")
+        end(attempt)
+        with pytest.raises(InputError, match="another process trains it there"):
+            attempt.publish()
+        assert (attempt.folder / "result.json").is_file()
+
+
+def test_a_store_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="cannot be written"), claimed(Store(tmp_path / "file"), RUN):
+        pass
+
+
+def test_this_host_is_one(store: Store) -> None:
+    assert this_host() == this_host()
+    assert "/" in this_host()
