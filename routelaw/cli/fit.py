@@ -29,7 +29,7 @@ def fit(
     routing_frequency: Annotated[
         float | None, typer.Option(help="R, where a table mixes several (default 0.5).")
     ] = None,
-    variant: Annotated[str, typer.Option(help="Fit this variant instead of the defaults.")] = "",
+    variant: Annotated[str | None, typer.Option(help="Fit this variant instead of the defaults.")] = None,
     dense: Annotated[bool, typer.Option(help="Take the dense runs as E = 1.")] = True,
     average_seeds: Annotated[bool, typer.Option(help="Average runs that differ in the seed alone.")] = True,
     weights: Annotated[str | None, typer.Option(help="A column of the table with the weight of each run.")] = None,

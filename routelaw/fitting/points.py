@@ -7,7 +7,7 @@ in their seed are averaged into one point; a law in (N, E) takes one (K, R). Wha
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import pandas as pd
@@ -16,6 +16,7 @@ from routelaw.errors import InputError
 from routelaw.laws.law import Array, Law
 from routelaw.runs.table import DESCRIPTION, FINISHED, LOSS_PREFIX, RunTable
 from routelaw.specs.nearest import nearest_hint
+from routelaw.specs.run import RouterSpec
 from routelaw.specs.techniques import DENSE, canonical_router
 
 DEFAULT_K, DEFAULT_FREQUENCY = 1, 0.5
@@ -82,7 +83,7 @@ def select_points(
     k: int | None = None,
     routing_frequency: float | None = None,
     mixed: bool | None = None,
-    variant: str = "",
+    variant: str | None = None,
     experts: Collection[int] | None = None,
     sizes: Collection[str] | None = None,
     average_seeds: bool = True,
@@ -94,8 +95,8 @@ def select_points(
     frame = _rows_of(table, router, target, include_dense)
     left_out: list[str] = []
     frame = _keep(frame, _last_status(frame) == FINISHED, "not finished", left_out)
-    _check_named(variant, frame["variant"][frame["router"] == router], "variant", router, table.source)
-    frame = _keep(frame, frame["variant"] == variant, f"of another variant than {variant!r}", left_out)
+    variant = _one_variant(frame, router, variant, table.source)
+    frame = _keep(frame, _of_variant(frame, router, variant), f"of another variant than {variant!r}", left_out)
     measured = frame[target].notna().groupby(frame["run_id"]).transform("any")
     frame = _keep(frame, measured, f"without a value of {target}", left_out)
     frame = frame[frame[target].notna()]
@@ -178,6 +179,32 @@ def _last_status(frame: pd.DataFrame) -> pd.Series:
     """A run is what its last row says it is: earlier rows may have been written while it was running."""
     in_order = frame.sort_values("step", kind="stable")
     return in_order.groupby("run_id", sort=False)["status"].transform("last").reindex(frame.index)
+
+
+def _one_variant(frame: pd.DataFrame, router: str, asked: str | None, source: str) -> str:
+    """The variant asked for; else the technique's defaults; else the only one that there is, if the dense runs are of
+    it too or could not be: nothing is mixed then."""
+    there = frame["variant"][frame["router"] == router]
+    if asked is not None:
+        _check_named(asked, there, "variant", router, source)
+        return asked
+    [first, *others] = there.unique() if len(there) else [""]
+    shared = (frame["variant"][frame["router"] == DENSE] == first).any()
+    return first if not others and (shared or _of_the_router(first)) else ""
+
+
+def _of_variant(frame: pd.DataFrame, router: str, variant: str) -> pd.Series:
+    """Its runs, and the dense ones of the same variant; where it is the router that varies, the plain dense ones."""
+    dense, same = frame["router"] == DENSE, frame["variant"] == variant
+    if router != DENSE and not (dense & same).any() and _of_the_router(variant):
+        return same | (dense & (frame["variant"] == ""))
+    return same
+
+
+def _of_the_router(variant: str) -> bool:
+    """Whether a variant names fields of the router alone, which a dense model does not have."""
+    known = {f.name for f in fields(RouterSpec)}
+    return all(part.partition("=")[0] in known for part in variant.split(",")) if variant else False
 
 
 def _check_named(name: str, there: pd.Series, what: str, router: str, source: str) -> None:

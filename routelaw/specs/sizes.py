@@ -22,7 +22,7 @@ PAPER_SIZES: dict[str, Architecture] = {
 
 MINIATURE_SIZES: dict[str, Architecture] = {
     "0.05M": Architecture(d_model=32, blocks=4, heads=2, kv_size=16),
-    "0.1M": Architecture(d_model=48, blocks=4, heads=3, kv_size=16),
+    "0.12M": Architecture(d_model=48, blocks=4, heads=3, kv_size=16),
     "0.2M": Architecture(d_model=64, blocks=4, heads=2, kv_size=32),
     "0.5M": Architecture(d_model=96, blocks=4, heads=3, kv_size=32),
     "0.8M": Architecture(d_model=128, blocks=4, heads=4, kv_size=32),

@@ -102,6 +102,23 @@ def test_variants_are_kept_apart() -> None:
         select_points(rows, "s-base", variant="shared")
 
 
+def test_a_router_whose_only_variant_is_of_its_own_fields_is_fitted_with_the_plain_dense_runs() -> None:
+    """The paper's S-BASE shuffles, always: there is nothing to mix it up with."""
+    dense = {"router": "dense", "experts": 1, "loss_validation": 3.5}
+    only = table({"variant": "shared_slots=4,shuffle_groups=4"}, dense)
+    assert select_points(only, "s-base").loss.tolist() == [3.5, 3.0]
+    mixed = table({"variant": "shuffle_groups=4"}, {"variant": "", "experts": 4}, dense)
+    assert sorted(select_points(mixed, "s-base").loss.tolist()) == [3.0, 3.5]
+    assert select_points(mixed, "s-base").left_out == ("1 run of another variant than ''",)
+
+
+def test_a_variant_that_all_runs_share_is_the_default() -> None:
+    rotary = {"variant": "positions=rope"}
+    rows = table(rotary, {**rotary, "router": "dense", "experts": 1, "loss_validation": 3.5})
+    assert select_points(rows, "s-base").loss.tolist() == [3.5, 3.0]
+    assert select_points(rows, "dense").loss.tolist() == [3.5]
+
+
 def test_routed_runs_of_another_variant_alone_are_none() -> None:
     with pytest.raises(
         InputError, match="no run of s-base is left to fit: left out are 1 run of another variant than ''"

@@ -89,6 +89,8 @@ def test_labels(parameters: float, label: str) -> None:
 
 
 MINIATURE = {
+    "0.05M": 53_760,
+    "0.12M": 120_576,
     "0.2M": 214_016,
     "0.5M": 480_768,
     "0.8M": 854_016,
@@ -117,7 +119,7 @@ def test_miniature_sizes_have_the_papers_proportions() -> None:
         assert architecture.heads * architecture.kv_size == architecture.d_model
         assert architecture.blocks % 2 == 0
         assert architecture.d_model % 8 == 0  # the value network of rl-r is d/8 wide
-        assert architecture.kv_size in (32, 64)
+        assert architecture.kv_size in (16, 32, 64)
 
 
 def test_a_misspelt_miniature_names_the_nearest() -> None:

@@ -1,4 +1,4 @@
-"""One run of a sweep, from the store's point of view: claimed, trained, published; failures are kept with their reason."""
+"""One run of a sweep, from the store's point of view: claimed, trained, published; failures with their reason."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
+from tiny_runs import EXECUTION, make_spec
 
 from routelaw.corpus import Corpus
 from routelaw.runs.claims import claimed
@@ -15,7 +16,6 @@ from routelaw.specs.files import to_mapping
 from routelaw.sweeps import task as task_module
 from routelaw.sweeps.sweep import PlannedRun
 from routelaw.sweeps.task import Outcome, Task, carry_out
-from tiny_runs import EXECUTION, make_spec
 
 
 @pytest.fixture
