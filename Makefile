@@ -17,8 +17,8 @@ $(STAMP): pyproject.toml constraints.txt
 
 setup: $(STAMP)  ## create .venv from the pinned constraints.txt
 
-demo: $(STAMP)  ## the whole story so far, end to end
-	$(BIN)/routelaw demo --out out/demo --force
+demo: $(STAMP)  ## the whole loop, small: corpus, sweep, laws, page (a few minutes on two cores)
+	$(BIN)/routelaw demo --out out/demo
 
 test: $(STAMP)  ## the test suite (CPU, a few minutes)
 	$(BIN)/python -m pytest -n auto

@@ -1,152 +1,141 @@
-"""`routelaw demo`: the whole story so far: losses in, laws, what to believe, what to build, and a page to look at."""
+"""`routelaw demo`: the whole loop, small: text → tokens → thirty trained models → laws → a page to look at."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
+    from routelaw.runs.store import Store
     from routelaw.runs.table import RunTable
 
-LAWS = ("separable", "bilinear", "saturated", "irreducible")
+VOCABULARY = 512
+VALIDATION = 0.02
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder to write the page and figures to.")] = Path("out/demo"),
-    force: Annotated[bool, typer.Option("--force", help="Replace files in a folder that exists.")] = False,
-    data: Annotated[Path | None, typer.Option(help="A run table to use instead of the paper's.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder for corpus, runs and page.")] = Path("out/demo"),
+    jobs: Annotated[int | None, typer.Option(help="Runs at a time; one per core unless given.")] = None,
 ) -> None:
-    """Fit, judge and apply scaling laws to the paper's losses and redraw its figures; offline, to simulated ones."""
+    """Train thirty tiny models on the text of your Python installation, fit laws, and write a page about it.
+
+    A few minutes on two cores. Stopped, it continues when the same command is given again.
+    """
     from routelaw.cli.output import show
-    from routelaw.report.whole_folder import check_target
+    from routelaw.runs.store import Store
 
-    check_target(out, force)
-    path = data or _released()
-    table = _table(path)
-    errors = _errors(table)
-    show(f"1. {len(table.frame['run_id'].unique())} runs: {table.source}.")
-    best = _laws(errors)
-    _consequences(table, best, errors)
-    page = _page(path, table, out, force)
-    show(f"5. Figures and tables on one page: {page}")
-    show("   Your own losses:  routelaw fit my_runs.csv --router NAME --law irreducible")
-    show("   Your own law:     routelaw fit my_runs.csv --law mine --plugin mine.py   (ARCHITECTURE.md shows one)")
+    show(f"1. The corpus: the library of your Python, as tokens in {out / 'corpus'}")
+    _corpus(out / "corpus")
+    show(f"2. The sweep: {_sweep_file(out)}: three sizes, dense and three routers, E = 2, 8, 32")
+    store = Store(out / "runs")
+    _train(out / "sweep.toml", store, jobs)
+    summary = _report(store.path, out / "report")
+    show(_losses(store.table()))
+    show("3. " + _law(summary))
+    show("4. " + _learned(summary))
+    show(f"5. The page, with everything else: {out / 'report' / 'index.html'}")
+    show("", "Next:")
+    show("   your own corpus:  routelaw corpus build my_texts/ --out my_corpus")
+    show("   your own router:  routelaw sweep my_sweep.toml --plugin my_router.py   (ARCHITECTURE.md shows one)")
+    show("   your own losses:  routelaw report my_losses.csv --out my_report")
 
 
-def _released() -> Path | None:
-    """The paper's losses from the cache or the network; None, with a word, where neither has them."""
-    from routelaw.cli.output import show
+def _corpus(path: Path) -> None:
+    """Once; one that lies there whole is used again."""
+    from routelaw.cli.corpus import build
+    from routelaw.corpus.shards import open_corpus
     from routelaw.errors import InputError
-    from routelaw.runs.fetch import fetch_released, find_released
 
-    found = find_released()
-    if found:
-        return found
-    show("Fetching the losses that the paper's authors released (337 kB) …")
     try:
-        return fetch_released()
-    except InputError as error:
-        show(f"! {error}")
-        show("! Going on with losses SIMULATED from the paper's printed coefficients: the story, not the evidence.")
-        return None
+        open_corpus(path, verify=True)
+    except InputError:
+        build(["python"], path, vocabulary=VOCABULARY, validation=VALIDATION, force=True)
 
 
-def _table(path: Path | None) -> RunTable:
-    from routelaw.plans.simulated import simulated_runs
-    from routelaw.runs.files import read_runs
+def _sweep_file(out: Path) -> Path:
+    """A copy to read and to change; one that was changed is kept."""
+    from routelaw.runs.writing import write_atomically
 
-    return read_runs(path) if path else simulated_runs()
+    file = out / "sweep.toml"
+    if not file.exists():
+        write_atomically(Path(__file__).with_name("demo.toml").read_bytes(), file)
+    return file
 
 
-def _errors(table: RunTable) -> dict[str, dict[str, float]]:
-    """Law -> router -> leave-size-out error, for the laws that have one on every router; best on average first."""
-    from routelaw.errors import InputError
-    from routelaw.fitting.compare import rank_laws
-    from routelaw.fitting.points import select_points
-    from routelaw.laws import get_law
+def _train(file: Path, store: Store, jobs: int | None) -> None:
+    from routelaw.cli.sweep import SOME_FAILED, carried_out, understood
+    from routelaw.cli.sweep_screen import show_end
+    from routelaw.sweeps.machine import Machine
+
+    sweep = understood(file, {}, [])
+    failed = carried_out(sweep, store, Machine.here([run.execution for run in sweep.runs], jobs))
+    if failed:
+        show_end(sweep, store, failed)
+        raise typer.Exit(SOME_FAILED)
+
+
+def _report(store: Path, out: Path) -> dict[str, Any]:
+    from routelaw.cli.output import progress
+    from routelaw.report.runs_report import write_report
+
+    summary: dict[str, Any] = {}
+    with progress() as bar:
+        task = bar.add_task("reading", total=None)
+        for step in write_report(store, out, force=True):
+            bar.update(task, completed=step.done, total=step.total, description=step.what)
+            summary = step.summary
+    return summary["sources"]["own"]
+
+
+def _losses(table: RunTable) -> Any:
+    """One row per size and router, one column per E."""
+    from routelaw.cli.output import table as grid
     from routelaw.specs.techniques import DENSE
 
-    routers = [r for r in table.routers if r != DENSE]
-    if not routers:
-        raise InputError(f"{table.source}: there are only dense runs; the demo is about routed ones.")
-    errors: dict[str, dict[str, float]] = {name: {} for name in LAWS}
-    reasons: list[str] = []
-    for router in routers:
-        ranked, skipped = rank_laws(select_points(table, router, mixed=False), [get_law(name) for name in LAWS])
-        for row in ranked:
-            if row.validation.leave_size_out is not None:
-                errors[row.fit.law.name][router] = row.validation.leave_size_out
-            reasons += row.validation.warnings
-        reasons += [s.reason for s in skipped]
-    complete = {name: row for name, row in errors.items() if len(row) == len(routers)}
-    if not complete:
-        raise InputError(f"{table.source}: too little for the demo: {reasons[0]}")
-    return dict(sorted(complete.items(), key=lambda item: sum(item[1].values())))
+    last = table.frame.sort_values("step", kind="stable").groupby("run_id", sort=False).tail(1)
+    experts = sorted(set(last["experts"]) - {1})
+    made = grid("Validation loss (nats per token)", "size", "router", "dense", *(f"E = {e}" for e in experts))
+    dense = last[last["router"] == DENSE].set_index("size")["loss_validation"].to_dict()
+    routed = last[last["router"] != DENSE].sort_values("active_params", kind="stable")
+    for (size, router), rows in routed.groupby(["size", "router"], sort=False):
+        losses = rows.set_index("experts")["loss_validation"]
+        cells = [f"{losses[e]:.3f}" if e in losses else "–" for e in experts]
+        made.add_row(str(size), str(router), f"{dense[size]:.3f}" if size in dense else "–", *cells)
+    return made
 
 
-def _laws(errors: dict[str, dict[str, float]]) -> str:
-    """The laws ranked on every router; returns the one with the lowest error on unseen sizes, summed over routers."""
-    from routelaw.cli.output import error_e4, show
-    from routelaw.cli.output import table as grid
+def _law(summary: dict[str, Any]) -> str:
+    """The law in front, on the router that did best, with its parameters."""
+    from routelaw.cli.output import number, span
     from routelaw.laws import get_law
 
-    best = next(iter(errors))
-    made = grid(
-        "2. Which law predicts sizes it has not seen? (leave-size-out error, ×1e-4 of log10 L)", "law", *errors[best]
+    if not summary.get("fits"):
+        return f"No law could be fitted: {next(iter(summary.get('no_law', {}).values()), 'too few runs.')}"
+    router = next(name for name in summary["order"] if name in summary["fits"])
+    fit = summary["fits"][router]
+    known = fit["intervals"]
+    params = ", ".join(
+        f"{p} {number(v)} {span(*known[p]) if p in known else ''}".strip() for p, v in fit["params"].items()
     )
-    for name in LAWS:
-        if name in errors:
-            made.add_row(f"{name}: {get_law(name).formula}", *(error_e4(e) for e in errors[name].values()))
-    show(made, f"   {best} does best.")
-    left = [name for name in LAWS if name not in errors]
-    if left:
-        show(f"   Not ranked, for want of points: {', '.join(left)}.")
-    return best
+    error = fit["rmsle"]["leave_size_out"]
+    unseen = f"; it misses sizes it has not seen by {10**error - 1:.1%} of the loss" if error is not None else ""
+    return f"The law ({fit['law']}) for {router}: {get_law(fit['law']).formula}, with {params}{unseen}."
 
 
-def _consequences(table: RunTable, best: str, laws: Collection[str]) -> None:
-    """Where routing stops helping under two laws, and one plan."""
-    from routelaw.cli.output import known, number, show, span
-    from routelaw.fitting.fit import fit_law
-    from routelaw.fitting.judgement import judge
-    from routelaw.fitting.points import select_points
-    from routelaw.plans.budget import Budget, best_models
-    from routelaw.plans.predictor import Predictor
-    from routelaw.specs.sizes import PAPER_SIZES
-
-    router = "s-base" if "s-base" in table.routers else next(r for r in table.routers if r != "dense")
-    points = select_points(table, router, mixed=False)
-    judged = None
-    for law in [name for name in dict.fromkeys(("saturated", best)) if name in laws]:
-        judged = judge(fit_law(law, points))
-        cut, ends = judged.derived["n_cut"], judged.intervals.get("n_cut")
-        how_sure = f" ({judged.level:.0%}: {known(ends)})" if ends else ""
-        when = f"N = {number(cut)}{how_sure}" if cut != float("inf") else "no size"
-        show(f"3. Under {law}, {router} stops helping at {when}.")
-    assert judged is not None, "the best law is among those fitted"
-    budget = Budget(memory_bytes=24e9, flops_per_token=1.2e9)
-    first = best_models([Predictor.from_judgement(judged)], budget, PAPER_SIZES, top=1)[0]
-    show(
-        f"4. Within 24 GB of weights and 1.2 GFLOPs per token: {first.router} {first.size} with E = {first.experts}, "
-        f"predicted loss {first.loss:.3f}" + (f" {span(*first.interval)}." if first.interval else ".")
+def _learned(summary: dict[str, Any]) -> str:
+    """One sentence: did routing help, which router did best, and how sure that is."""
+    names, best = summary["techniques"], summary["order"][0]
+    gains = [_gain(size, gain) for size, gain in summary["best_gain"][best].items()]
+    others = [duel for duel in summary["duels"] if best in (duel["first"], duel["second"])]
+    clear = sum(duel["verdict"] == "clearly" for duel in others)
+    sure = (
+        "clearly ahead of the others" if clear == len(others) else f"clearly ahead of {clear} of {len(others)} others"
     )
-    if first.extrapolation:
-        show(f"   An extrapolation: {first.extrapolation}.")
+    against = ", ".join(gains)
+    return f"Learned: {names[best]} did best here, {sure}; against dense models of its size its loss is {against}."
 
 
-def _page(path: Path | None, table: RunTable, out: Path, force: bool) -> Path:
-    """The whole reproduction where the data are the paper's; else the figures that any table allows."""
-    from routelaw.cli.output import progress
-    from routelaw.report.overview import draw_overview
-    from routelaw.report.reproduce import is_released, reproduce
-
-    steps = reproduce(path, out, force=force) if is_released(table) else draw_overview(table, out, force=force)
-    with progress() as bar:
-        task = bar.add_task("drawing", total=None)
-        for step in steps:
-            bar.update(task, completed=step.done, total=step.total, description=step.what)
-    return out / "index.html"
+def _gain(size: str, gain: float) -> str:
+    return f"{abs(gain):.1%} {'lower' if gain > 0 else 'higher'} at {size}"

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import typer
 
-from routelaw.cli import compare, corpus, count, data, demo, epc, fit, plan, reproduce, runs, sweep, train
+from routelaw.cli import compare, corpus, count, data, demo, epc, fit, plan, report, reproduce, runs, sweep, train
 from routelaw.cli import eval as evaluate
 from routelaw.errors import InputError
 
@@ -28,6 +28,7 @@ app.command(short_help="The paper's tables and figures, redone")(reproduce.repro
 app.command(short_help="Train one run, or go on with it")(train.train)
 app.command(short_help="Train every run of a grid, or go on")(sweep.sweep)
 app.add_typer(runs.app, name="runs", short_help="The runs of a store: list, show, export …")
+app.command(short_help="A page on a store or a table of losses")(report.report)
 app.command("eval", short_help="Likelihood of texts under a run")(evaluate.evaluate)
 app.command(short_help="Parameters and FLOPs of a model, exactly")(count.count)
 app.add_typer(corpus.app, name="corpus", short_help="Turn text into tokens")

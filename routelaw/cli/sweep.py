@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from routelaw.runs.store import Store
     from routelaw.sweeps.estimate import SweepEstimate
-    from routelaw.sweeps.events import Event
     from routelaw.sweeps.machine import Machine
     from routelaw.sweeps.sweep import Sweep
 
@@ -38,6 +36,9 @@ def sweep(
     price: Annotated[
         float | None, typer.Option(min=0, help="Price of one device for an hour, for the estimate.")
     ] = None,
+    device_name: Annotated[
+        str | None, typer.Option(help="Estimate for a device that is not here: h100, h200, a100 …")
+    ] = None,
     backend: Annotated[str, typer.Option(help="local: processes of this machine; ray: a Ray cluster.")] = "local",
     jobs: Annotated[int | None, typer.Option(help="local: runs at a time; one per GPU or core unless given.")] = None,
     address: Annotated[
@@ -59,20 +60,24 @@ def sweep(
     from routelaw.cli.choices import one_of
     from routelaw.cli.output import print_json
     from routelaw.cli.run_tables import settings_of
-    from routelaw.cli.sweep_screen import show_end, show_estimate, watch
+    from routelaw.cli.sweep_screen import show_end, show_estimate
+    from routelaw.errors import InputError
     from routelaw.runs.store import Store
+    from routelaw.sweeps.estimate import too_large
     from routelaw.sweeps.machine import Machine
 
     one_of(backend, BACKENDS, "--backend")
     overrides = settings_of(set_ or []) | ({} if corpus is None else {"corpus": str(corpus)})
-    planned, kept = _understood(file, overrides, plugin or []), Store(store)
+    planned, kept = understood(file, overrides, plugin or []), Store(store)
     machine = Machine.here([run.execution for run in planned.runs], jobs)
-    estimate = _estimated(planned, kept, machine, measure, price) if dry_run else None
+    estimate = _estimated(planned, kept, machine, measure, price, device_name, plugin or [])
     if dry_run:
         print_json(estimate.to_json()) if as_json else show_estimate(planned, estimate)
         return
-    events = _events(planned, kept, machine, backend, address, cpus_per_run, gpus_per_run, plugin or [])
-    failed = watch(events, planned, kept, quiet=as_json)
+    if backend == "local" and (problem := too_large(estimate)):
+        raise InputError(problem)
+    ray = Ray(address, cpus_per_run, gpus_per_run) if backend == "ray" else None
+    failed = carried_out(planned, kept, machine, ray, tuple(plugin or []), quiet=as_json)
     if as_json:
         print_json(_summary(planned, kept, failed))
     else:
@@ -81,7 +86,16 @@ def sweep(
         raise typer.Exit(SOME_FAILED)
 
 
-def _understood(file: Path, overrides: dict[str, Any], plugins: list[Path]) -> Sweep:
+@dataclass(frozen=True)
+class Ray:
+    """A cluster, and what a run needs of it."""
+
+    address: str | None
+    cpus: float
+    gpus: float
+
+
+def understood(file: Path, overrides: dict[str, Any], plugins: list[Path]) -> Sweep:
     """The sweep, with everything checked that would otherwise fail when its run's turn comes."""
     from functools import cache
 
@@ -108,39 +122,61 @@ def _understood(file: Path, overrides: dict[str, Any], plugins: list[Path]) -> S
     return planned
 
 
-def _estimated(sweep: Sweep, store: Store, machine: Machine, measure: bool, price: float | None) -> SweepEstimate:
-    """What it will take; a run that cannot fit into memory is refused here, before any begins."""
-    from routelaw.sweeps.estimate import estimate_sweep
-
-    return estimate_sweep(sweep.runs, store, machine=machine, measure=measure, price=price)
-
-
-def _events(
+def _estimated(
     sweep: Sweep,
     store: Store,
     machine: Machine,
-    backend: str,
-    address: str | None,
-    cpus: float,
-    gpus: float,
+    measure: bool,
+    price: float | None,
+    device_name: str | None,
     plugins: list[Path],
-) -> Iterator[Event]:
-    """The sweep itself, longest runs first: its last minutes are then not spent on a single one."""
-    from dataclasses import replace
+) -> SweepEstimate:
+    from routelaw.cli.output import progress
+    from routelaw.sweeps.estimate import estimate_sweep
 
+    with progress(quiet=not measure) as bar:
+        task = bar.add_task("timing a few steps of every shape", total=None)
+        return estimate_sweep(
+            sweep.runs,
+            store,
+            machine=machine,
+            measure=measure,
+            price=price,
+            device_name=device_name,
+            plugins=plugins,
+            notice=lambda done, total: bar.update(task, completed=done, total=total),
+        )
+
+
+def carried_out(
+    sweep: Sweep,
+    store: Store,
+    machine: Machine,
+    ray: Ray | None = None,
+    plugins: tuple[Path, ...] = (),
+    *,
+    quiet: bool = False,
+) -> dict[str, str]:
+    """Train what is missing, longest runs first: the last minutes are then not spent on a single one.
+
+    Returns the reasons of the runs that failed.
+    """
+    from routelaw.cli.sweep_screen import watch
     from routelaw.sweeps.cluster import run_on_ray
     from routelaw.sweeps.local import run_local
     from routelaw.sweeps.progress import work
     from routelaw.sweeps.task import Task
 
-    longest_first = sorted(sweep.runs, key=lambda run: -work(run.spec))
-    if backend == "local":
-        tasks = [Task.of(run, machine.execution(run.execution), store, tuple(plugins)) for run in longest_first]
-        return run_local(tasks, store, devices=machine.devices, threads=machine.threads)
-    threads = max(1, int(cpus))
-    executions = [replace(run.execution, threads=run.execution.threads or threads) for run in longest_first]
-    tasks = [Task.of(run, e, store, tuple(plugins)) for run, e in zip(longest_first, executions, strict=True)]
-    return run_on_ray(tasks, store, address=address, cpus=cpus, gpus=gpus)
+    runs = sorted(sweep.runs, key=lambda run: -work(run.spec))
+    if ray is None:
+        tasks = [Task.of(run, machine.execution(run.execution), store, plugins) for run in runs]
+        events = run_local(tasks, store, devices=machine.devices, threads=machine.threads)
+    else:
+        share = max(1, int(ray.cpus))
+        executions = [replace(run.execution, threads=run.execution.threads or share) for run in runs]
+        tasks = [Task.of(run, execution, store, plugins) for run, execution in zip(runs, executions, strict=True)]
+        events = run_on_ray(tasks, store, address=ray.address, cpus=ray.cpus, gpus=ray.gpus)
+    return watch(events, sweep, store, quiet=quiet)
 
 
 def _summary(sweep: Sweep, store: Store, failed: dict[str, str]) -> dict[str, Any]:

@@ -110,7 +110,7 @@ def show_estimate(sweep: Sweep, estimate: SweepEstimate) -> None:
             number(counts.active_params, 3),
             number(counts.total_params, 3),
             f"{cost.training_flops:.2e}",
-            memory(cost.memory.total),
+            memory(cost.need.device or cost.need.host),
             "done" if cost.done else _clock(cost.seconds),
             *([f"{cost.cost:,.2f}"] if priced else []),
             cost.how,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 from matplotlib import colormaps
 from matplotlib.axes import Axes
@@ -18,6 +20,8 @@ ROUTER_COLOURS = {
     "base": "#56B4E9",
 }
 OTHER_COLOURS = ("#E69F00", "#999999", "#F0E442")
+SPARE_COLOURS = ("#E69F00", "#7B4FA3", "#8C510A", "#B2182B", "#4D8F8B", "#5E6B7A", "#A6A11F", "#D684BD")
+"""For techniques that came later, side by side: each told apart from the others and from those above."""
 ROUTER_MARKS = {"dense": "D", "s-base": "o", "rl-r": "s", "hash": "^", "switch": "v", "base": "P"}
 GREY = "#8c8c8c"
 
@@ -44,6 +48,14 @@ def router_colour(router: str) -> str:
     if router in ROUTER_COLOURS:
         return ROUTER_COLOURS[router]
     return OTHER_COLOURS[sum(map(ord, router)) % len(OTHER_COLOURS)]
+
+
+def router_colours(routers: Iterable[str]) -> dict[str, str]:
+    """A colour for each: the known ones keep theirs, the others get colours of their own in the order given."""
+    routers = list(dict.fromkeys(routers))
+    others = [router for router in routers if router not in ROUTER_COLOURS]
+    spare = {router: SPARE_COLOURS[i % len(SPARE_COLOURS)] for i, router in enumerate(others)}
+    return {router: ROUTER_COLOURS.get(router) or spare[router] for router in routers}
 
 
 def router_mark(router: str) -> str:

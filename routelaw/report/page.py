@@ -1,15 +1,20 @@
-"""A self-contained HTML page from sections of text, tables and pictures.
+"""A self-contained HTML page from sections of text, tables, pictures and things to play with.
 
-Everything is in the one file, styles and pictures too, so that it opens from disk, from a mail or from an archive, with
-no network. All text is escaped by Jinja; pictures are data URIs in <img>, where an SVG can neither run nor load.
+Everything is in the one file, styles, pictures and scripts too, so that it opens from disk, from a mail or from an
+archive, with no network. All text is escaped by Jinja; pictures are data URIs in <img>, where an SVG can neither run
+nor load. A page with scripts names them by their hashes in its security policy, so that the browser runs these and no
+others, whatever a table may say.
 """
 
 from __future__ import annotations
 
 import base64
+import hashlib
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from jinja2 import Environment, StrictUndefined
 
@@ -76,7 +81,38 @@ class Heading:
     kind: str = field(default="heading", init=False)
 
 
-Block = Text | Bullets | Grid | Picture | Heading
+@dataclass(frozen=True)
+class Facts:
+    """Large numbers in a row."""
+
+    items: Sequence[tuple[str, str]]
+    """(number, what it counts)."""
+    kind: str = field(default="facts", init=False)
+
+
+@dataclass(frozen=True)
+class Interactive:
+    """Something to play with: a script of the page finds it by its role and draws it from its data."""
+
+    name: str
+    role: str
+    title: str
+    caption: str
+    data: Any
+    """Plain values; they travel as JSON."""
+    links: Sequence[tuple[str, str]] = ()
+    kind: str = field(default="interactive", init=False)
+
+    @property
+    def island(self) -> str:
+        """The data as JSON that cannot end the element it stands in: nothing in it reads as markup."""
+        text = json.dumps(self.data, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+        for character in "<>&":
+            text = text.replace(character, f"\\u{ord(character):04x}")
+        return text
+
+
+Block = Text | Bullets | Grid | Picture | Heading | Facts | Interactive
 
 
 @dataclass(frozen=True)
@@ -86,10 +122,36 @@ class Section:
     blocks: Sequence[Block]
 
 
-def render(title: str, lead: str, sections: Sequence[Section], footer: str = "") -> str:
+def render(
+    title: str,
+    lead: str,
+    sections: Sequence[Section],
+    footer: str = "",
+    *,
+    scripts: Sequence[str] = (),
+    style: str = "",
+) -> str:
+    """`scripts` run in their order once the page stands; `style` is added to that of every page."""
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     template = environment.from_string(TEMPLATE)
-    return template.render(title=title, lead=lead, sections=sections, footer=footer, style=STYLE)
+    return template.render(
+        title=title,
+        lead=lead,
+        sections=sections,
+        footer=footer,
+        style=STYLE + style,
+        scripts=scripts,
+        policy=_policy(scripts),
+    )
+
+
+def _policy(scripts: Sequence[str]) -> str:
+    """These scripts, styles and pictures in the page itself, and nothing from anywhere else."""
+    if not scripts:
+        return ""
+    hashes = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts)
+    allowed = " ".join(f"'sha256-{digest}'" for digest in hashes)
+    return f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data: blob:"
 
 
 def embedded(paths: Sequence[Path]) -> str:

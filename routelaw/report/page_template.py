@@ -62,6 +62,9 @@ TEMPLATE = """<!DOCTYPE html>
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
+{% if policy %}
+<meta http-equiv="Content-Security-Policy" content="{{ policy }}">
+{% endif %}
 <title>{{ title }}</title>
 <style>{{ style | safe }}</style>
 </head>
@@ -107,6 +110,24 @@ TEMPLATE = """<!DOCTYPE html>
 </tr>
 {% endfor %}
 </tbody></table></div>
+{% elif block.kind == "facts" %}
+<dl class="facts">
+{% for number, what in block.items %}<div><dt>{{ what }}</dt><dd>{{ number }}</dd></div>
+{% endfor %}
+</dl>
+{% elif block.kind == "interactive" %}
+<figure id="{{ block.name }}">
+<div class="interactive" data-role="{{ block.role }}" data-from="{{ block.name }}-data">
+<noscript>This part needs JavaScript; the files named below hold the same without it.</noscript>
+</div>
+<script type="application/json" id="{{ block.name }}-data">{{ block.island | safe }}</script>
+<figcaption><span class="name">{{ block.title }}.</span> {{ block.caption }}
+<span class="soft">
+{% for label, address in block.links %}
+<a href="{{ address }}">{{ label }}</a>{% if not loop.last %} · {% endif %}
+{% endfor %}
+</span></figcaption>
+</figure>
 {% elif block.kind == "picture" %}
 <figure id="{{ block.name }}">
 <div class="frame" tabindex="0"><img src="{{ block.image }}" alt="{{ block.title }}" loading="lazy"></div>
@@ -123,6 +144,9 @@ TEMPLATE = """<!DOCTYPE html>
 {% endfor %}
 </main>
 <footer>{{ footer }}</footer>
+{% for script in scripts %}
+<script>{{ script | safe }}</script>
+{% endfor %}
 </body>
 </html>
 """

@@ -1,34 +1,64 @@
-"""`routelaw demo --data`: what a small table does not allow is one sentence, and nothing is written."""
+"""`routelaw demo`, with a sweep of seconds in place of its own: what lies there already is used."""
+
+from pathlib import Path
 
 import pytest
+from tiny_runs import build
+
+SWEEP = """
+corpus = "corpus"
+[model]
+sequence_length = 16
+[train]
+steps = 12
+batch = 8
+learning_rate = 1e-2
+[execution]
+device = "cpu"
+threads = 1
+evaluate_every = 6
+evaluate_tokens = 512
+log_every = 3
+[[grid]]
+model.d_model = [16, 24, 32]
+model.blocks = 2
+model.heads = 2
+model.kv_size = 8
+router.name = ["dense", "switch", "hash"]
+router.experts = [2, 4]
+"""
 
 
-@pytest.mark.parametrize(
-    ("kept", "why"),
-    [
-        (lambda t: t[t["active_params"] < 1e8], "without one of the 2 sizes"),
-        (lambda t: t[t["router"] == "dense"], "there are only dense runs"),
-        (lambda t: t[t["experts"].isin([1, 2]) & (t["active_params"] < 1e8)], "too little for the demo"),
-    ],
-    ids=["two sizes", "dense alone", "few points"],
-)
-def test_too_little(command, losses, tmp_path, kept, why) -> None:
-    kept(losses).to_csv(tmp_path / "mine.csv", index=False)
-    code, out, err = command("demo", "--data", tmp_path / "mine.csv", "--out", tmp_path / "out")
-    assert (code, out) == (2, "")
-    assert err.startswith("error: ")
-    assert "mine.csv: " in err
-    assert why in err
-    assert not (tmp_path / "out").exists()
+@pytest.mark.slow
+def test_from_text_to_a_page_and_again_in_no_time(command, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    build(out)
+    (out / "sweep.toml").write_text(SWEEP)
+    code, told, err = command("demo", "--out", out, "--jobs", "2")
+    assert code == 0, err
+    assert "[15/15]" in err, "progress all along"
+    assert "Validation loss" in told
+    assert "3. The law (" in told
+    assert "4. Learned: " in told
+    assert told.count("your own") == 3
+    assert (out / "report" / "index.html").is_file()
+    trained = {path: path.stat().st_mtime_ns for path in (out / "runs").glob("*/result.json")}
+    assert len(trained) == 15
+    code, again, err = command("demo", "--out", out, "--jobs", "2")
+    assert (code, again) == (0, told), err
+    assert {path: path.stat().st_mtime_ns for path in (out / "runs").glob("*/result.json")} == trained
 
 
-def test_laws_that_cannot_be_judged_on_every_router_are_not_ranked(command, losses, tmp_path) -> None:
-    """Six points of a router are enough for a law of three parameters with a size left out, not for the others."""
-    few = losses[losses["experts"].isin([1, 2]) & (losses["active_params"] < 5e8)]
-    few.to_csv(tmp_path / "mine.csv", index=False)
-    code, out, err = command("demo", "--data", tmp_path / "mine.csv", "--out", tmp_path / "out")
-    assert (code, err) == (0, "")
-    assert "Not ranked, for want of points: bilinear, saturated, irreducible." in out
-    assert "nan" not in out
-    assert "Under saturated" not in out
-    assert (tmp_path / "out" / "index.html").is_file()
+def test_the_demo_s_own_sweep() -> None:
+    """Three sizes, dense and three routers, three E: what the README promises."""
+    from types import SimpleNamespace
+
+    from routelaw.cli import demo
+    from routelaw.sweeps.sweep import read_sweep
+
+    opened = SimpleNamespace(vocabulary=512, id="0" * 64)
+    sweep = read_sweep(Path(demo.__file__).with_name("demo.toml"), opened=lambda _: opened)
+    assert len(sweep.runs) == 30
+    assert {run.spec.router.name for run in sweep.runs} == {"dense", "s-base", "switch", "hash"}
+    assert len({run.spec.counts.active_params for run in sweep.runs}) == 3

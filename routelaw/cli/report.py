@@ -1,0 +1,84 @@
+"""`routelaw report`: one page on a store or a table of losses, to read and to play with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from routelaw.cli import options
+
+if TYPE_CHECKING:
+    from routelaw.laws import Law
+
+
+def report(
+    runs: Annotated[Path, typer.Argument(metavar="STORE", help="A folder of runs, or a run table (CSV or Parquet).")],
+    out: Annotated[Path, typer.Option(help="Folder to write: index.html, figures/, tables/.")],
+    force: Annotated[bool, typer.Option("--force", help="Replace files in a folder that exists.")] = False,
+    law: Annotated[
+        str | None, typer.Option(help="The law in front (default: the simplest that none clearly beats).")
+    ] = None,
+    target: options.Target = "loss_validation",
+    plugin: options.Plugin = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """What the runs say: which router wins where and how surely, the fitted laws, curves, expert load, every run."""
+    from routelaw.cli.output import print_json, progress
+    from routelaw.laws import get_law
+    from routelaw.report.runs_report import write_report
+    from routelaw.report.whole_folder import check_target
+
+    check_target(out, force)
+    own_laws = _load(plugin or [])
+    summary: dict[str, Any] = {}
+    with progress(quiet=as_json) as bar:
+        task = bar.add_task("reading", total=None)
+        steps = write_report(
+            runs, out, force=force, law=get_law(law) if law else None, own_laws=own_laws, target=target
+        )
+        for step in steps:
+            bar.update(task, completed=step.done, total=step.total, description=step.what)
+            summary = step.summary
+    if as_json:
+        print_json(summary)
+    else:
+        _show(summary)
+
+
+def _load(plugins: list[Path]) -> list[Law]:
+    """Make the plugins known; returns the laws among them."""
+    from routelaw.errors import InputError
+    from routelaw.laws import all_laws, load_law
+
+    before = all_laws()
+    for plugin in plugins:
+        try:
+            load_law(plugin)
+        except InputError:
+            raise
+        except Exception as error:  # whatever the user's own code may raise
+            why = " ".join(str(error).split())
+            raise InputError(f"plugin {plugin} fails when it is loaded: {type(error).__name__}: {why}.") from error
+    return [law for name, law in all_laws().items() if before.get(name) is not law]
+
+
+def _show(summary: dict[str, Any]) -> None:
+    from routelaw.cli.output import show
+
+    for name, source in summary["sources"].items():
+        states = ", ".join(f"{count} {state}" for state, count in source["statuses"].items())
+        show(f"{name}: {source['runs']} runs ({states}).")
+        if source.get("law"):
+            show(f"  law in front: {source['law']}, because {source['law_because']}.")
+        for key, why in source.get("no_law", {}).items():
+            show(f"  {source['techniques'][key]} has no law: {why}")
+        clear = [d for d in source.get("duels", []) if d["verdict"] == "clearly"]
+        for duel in clear[:5]:
+            pair = [source["techniques"][duel[which]] for which in ("first", "second")]
+            better, worse = pair if duel["lead_log10"] > 0 else reversed(pair)
+            show(f"  {better} is clearly better than {worse}.")
+        if source.get("duels") and not clear:
+            show("  No technique is clearly better than another.")
+    show(f"Page: {summary['page']}")

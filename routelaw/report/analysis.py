@@ -1,0 +1,162 @@
+"""What the losses of one source say: points and laws of every technique, the law in front, and how far to trust it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from routelaw.errors import InputError
+from routelaw.fitting.compare import Ranked, RouterComparison, Skipped, comparable_laws, rank_laws
+from routelaw.fitting.fit import Fit, fit_law
+from routelaw.fitting.intervals import DEFAULT_LEVEL
+from routelaw.fitting.judgement import Judgement
+from routelaw.fitting.points import Points, select_points
+from routelaw.fitting.validation import Validation
+from routelaw.laws.law import Law
+from routelaw.laws.power_sum import PowerSum
+from routelaw.report.front_law import choose_law, compare_techniques, in_size_and_experts, judge_fit, mean_error
+from routelaw.report.techniques import Look, Technique, looks_of, techniques_of
+from routelaw.runs.table import RunTable
+from routelaw.specs.techniques import DENSE
+
+SEARCHES = 8
+"""Starts followed in each fit. 100 find the same on the paper's losses in twice the time and more."""
+POINTS_PER_PARAMETER = 2
+"""Laws with fewer points for each parameter are not tried: they would fit anything."""
+TOO_FEW = "fewer than two for each"
+
+
+@dataclass(frozen=True, eq=False)
+class Analysis:
+    """Of one source and one target. Keys are techniques."""
+
+    table: RunTable
+    target: str
+    level: float
+    techniques: dict[str, Technique]
+    looks: dict[str, Look]
+    points: dict[str, Points]
+    """What laws are fitted to, seeds averaged; techniques without a finished run are missing."""
+    runs: dict[str, Points]
+    """The same, run by run."""
+    refusals: dict[str, str]
+    """Why a technique has no points, or no law."""
+    ranked: dict[str, list[Ranked]]
+    skipped: dict[str, list[Skipped]]
+    law: Law | None
+    """In front: what charts draw first and words speak of. None where nothing could be fitted."""
+    why: str
+    """How it came to be in front."""
+    judged: dict[str, Judgement]
+    """Under that law."""
+    compared: RouterComparison | None
+    """Techniques under that law at one point, where sizes can be resampled."""
+    dense: Fit | None
+    """The power law in N of the dense runs."""
+
+    def fits(self, law: str) -> dict[str, Fit]:
+        return {key: row.fit for key, rows in self.ranked.items() for row in rows if row.fit.law.name == law}
+
+    @property
+    def laws(self) -> list[str]:
+        """Fitted laws in (N, E), the one in front first, then by how well they predict unseen sizes."""
+        names = {r.fit.law.name: None for rows in self.ranked.values() for r in rows if in_size_and_experts(r.fit.law)}
+        first = self.law.name if self.law else ""
+        return sorted(names, key=lambda name: (name != first, mean_error(self.ranked, name)))
+
+
+def analyse(
+    table: RunTable,
+    target: str = "loss_validation",
+    *,
+    law: Law | None = None,
+    own_laws: Sequence[Law] = (),
+    level: float = DEFAULT_LEVEL,
+) -> Analysis:
+    """Everything a page is drawn from. `law` is put in front if given; `own_laws` take part however few points."""
+    techniques = {t.key: t for t in techniques_of(table)}
+    points, runs, refusals = _select(techniques, target)
+    ranked: dict[str, list[Ranked]] = {}
+    skipped: dict[str, list[Skipped]] = {}
+    asked = [*own_laws, *([law] if law else [])]
+    for key, own in points.items():
+        ranked[key], skipped[key] = [], []
+        if why := _too_few_sizes(own):
+            refusals[key] = why
+            continue
+        tried, not_tried = _worth_trying(own, asked)
+        ranked[key], refused = rank_laws(own, tried, level)
+        skipped[key] = [*refused, *not_tried]
+        if not ranked[key]:
+            refusals[key] = _least(skipped[key], own)
+    front, why = choose_law(ranked, law)
+    fits = {key: r.fit for key, rows in ranked.items() for r in rows if front and r.fit.law.name == front.name}
+    judged = {key: judge_fit(fit, _validation(fit, ranked[key]), level) for key, fit in fits.items()}
+    return Analysis(
+        table=table,
+        target=target,
+        level=level,
+        techniques=techniques,
+        looks=looks_of({t.key: t.label for t in techniques.values()}),
+        points=points,
+        runs=runs,
+        refusals=refusals,
+        ranked=ranked,
+        skipped=skipped,
+        law=front,
+        why=why,
+        judged=judged,
+        compared=compare_techniques(judged, level),
+        dense=_dense_law(table, target),
+    )
+
+
+def _select(
+    techniques: Mapping[str, Technique], target: str
+) -> tuple[dict[str, Points], dict[str, Points], dict[str, str]]:
+    points, runs, refusals = {}, {}, {}
+    for key, technique in techniques.items():
+        try:
+            points[key] = select_points(technique.table, key, mixed=False, target=target)
+            runs[key] = select_points(technique.table, key, mixed=False, target=target, average_seeds=False)
+        except InputError as error:
+            refusals[key] = str(error).removeprefix(f"{technique.table.source}: ")
+    return points, runs, refusals
+
+
+def _worth_trying(points: Points, asked: Sequence[Law]) -> tuple[list[Law], list[Skipped]]:
+    named = {law.name for law in asked}
+    laws = {law.name: law for law in [*comparable_laws(), *asked]}
+    tried, not_tried = [], []
+    for law in laws.values():
+        needed = POINTS_PER_PARAMETER * len(law.parameters)
+        if law.name not in named and len(points) < needed:
+            why = f"law {law.name} has {len(law.parameters)} parameters, and {len(points)} points are {TOO_FEW}."
+            not_tried.append(Skipped(law.name, why))
+        else:
+            quick = isinstance(law, PowerSum) and law.searches > SEARCHES
+            tried.append(replace(law, searches=SEARCHES) if quick else law)
+    return tried, not_tried
+
+
+def _too_few_sizes(points: Points) -> str:
+    """Dense runs of other sizes say nothing of how a technique scales: it must have been trained at two of them."""
+    sizes = points.where(~points.dense).sizes
+    return "" if len(sizes) > 1 else f"it was trained at one size only ({sizes[0]}), and a law in size needs two."
+
+
+def _least(skipped: Sequence[Skipped], points: Points) -> str:
+    """Why not even the simplest law: the first reason that is not about a missing column."""
+    reasons = [s.reason for s in skipped if "column" not in s.reason]
+    return reasons[0] if reasons else f"{len(points)} points are too few for any law."
+
+
+def _validation(fit: Fit, rows: Sequence[Ranked]) -> Validation:
+    return next(row.validation for row in rows if row.fit is fit)
+
+
+def _dense_law(table: RunTable, target: str) -> Fit | None:
+    try:
+        return fit_law("dense", select_points(table, DENSE, target=target))
+    except InputError:
+        return None

@@ -1,0 +1,232 @@
+"""Charts to play with, as plain Plotly figures: loss against E, laws ranked, effective size, the slope b(N).
+
+Every trace says in `meta` what it is of (router, size, law), and the page's chips and select boxes show and hide by
+that.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from routelaw.errors import InputError
+from routelaw.figures.loss_curves import by_size
+from routelaw.fitting.fit import Fit, fit_law
+from routelaw.fitting.points import Points
+from routelaw.laws import equivalence
+from routelaw.laws.law import Array
+from routelaw.report.analysis import Analysis, mean_error
+from routelaw.report.explorer import UNREACHABLE
+from routelaw.report.techniques import Look
+from routelaw.report.traces import (
+    Chart,
+    Trace,
+    chart_of,
+    experts_axis,
+    line,
+    log_axis,
+    loss_words,
+    numbers,
+    plain,
+    scatter,
+    size_mark,
+    sizes_axis,
+)
+from routelaw.specs.techniques import DENSE
+
+CURVE_POINTS = 40
+
+
+def loss_chart(analysis: Analysis) -> Chart:
+    """Measured losses over E by size, with every fitted law in (N, E)."""
+    traces: list[Trace] = []
+    ends: dict[str, tuple[float, list[float]]] = {}
+    for key, points in analysis.points.items():
+        for law in analysis.laws:
+            if fit := analysis.fits(law).get(key):
+                traces += _law_lines(analysis, key, fit)
+        for size, _, group in by_size(points.where(~points.dense)):
+            traces.append(_marks(analysis, key, size, group))
+            last, losses = ends.get(size, (0.0, []))
+            ends[size] = max(last, float(group.x["experts"].max())), [*losses, float(group.loss[-1])]
+    traces += _dense_marks(analysis)
+    widest = max((last for last, _ in ends.values()), default=1.0)
+    for size, (_, losses) in ends.items():
+        traces.append(size_mark(size, widest, float(np.mean(losses))))
+    experts = sorted({int(e) for points in analysis.points.values() for e in points.x["experts"]} | {1})
+    return chart_of(
+        analysis,
+        traces,
+        {
+            "xaxis": experts_axis(experts),
+            "yaxis": {"type": "log", "title": {"text": f"{plain(loss_words(analysis.target))} (nats per token)"}},
+        },
+    )
+
+
+def dense_chart(analysis: Analysis) -> Chart | None:
+    """Loss over N of the dense runs, with their power law where there is one."""
+    frame = analysis.table.frame
+    dense = frame[(frame["router"] == DENSE) & frame[analysis.target].notna() & (frame["variant"] == "")]
+    last = dense.sort_values("step", kind="stable").groupby("run_id", sort=False).tail(1).sort_values("active_params")
+    if last.empty:
+        return None
+    look = analysis.looks[DENSE]
+    texts = [
+        f"{look.label} {plain(s)}: {v:.4f}"
+        for s, v in zip(last["size"], last[analysis.target].astype(float), strict=True)
+    ]
+    active = last["active_params"].to_numpy(float)
+    traces = [scatter(active, last[analysis.target].to_numpy(float), texts, look, {"router": DENSE})]
+    if analysis.dense:
+        grid = np.geomspace(active.min(), active.max(), CURVE_POINTS)
+        losses = analysis.dense.predict(active_params=grid)
+        texts = [f"law {analysis.dense.law.name}: {v:.4f} at N = {n:.3g}" for n, v in zip(grid, losses, strict=True)]
+        traces.append(line(grid, losses, texts, look.colour, {"router": DENSE}))
+    sizes = {float(n): str(s) for n, s in zip(last["active_params"], last["size"], strict=True)}
+    layout = {"xaxis": sizes_axis(sizes), "yaxis": {"type": "log", "title": {"text": "loss (nats per token)"}}}
+    return chart_of(analysis, traces, layout, chips=(), select="")
+
+
+def ranking_chart(analysis: Analysis) -> Chart:
+    """Leave-size-out error of each law, by technique, with its interval over sizes; in sample where there is none."""
+    names = {r.fit.law.name: len(r.fit.law.parameters) for rows in analysis.ranked.values() for r in rows}
+    order = sorted(names, key=lambda name: (mean_error(analysis.ranked, name), names[name]))
+    fitted = [key for key, rows in analysis.ranked.items() if rows]
+    traces: list[Trace] = []
+    for nth, key in enumerate(fitted):
+        offset = 0.0 if len(fitted) == 1 else 0.5 * (nth / (len(fitted) - 1) - 0.5)
+        look = analysis.looks[key]
+        rows = [r for r in analysis.ranked[key] if r.validation.leave_size_out is not None]
+        errors = np.array([1e4 * (r.validation.leave_size_out or 0.0) for r in rows])
+        lows, highs = (np.array([1e4 * (r.interval or (np.nan,) * 2)[i] for r in rows]) for i in (0, 1))
+        texts = [
+            f"{plain(look.label)}, {plain(r.fit.law.name)}: {e:.1f} [{lo:.1f}, {hi:.1f}]"
+            for r, e, lo, hi in zip(rows, errors, lows, highs, strict=True)
+        ]
+        places = np.array([order.index(r.fit.law.name) + offset for r in rows])
+        trace = scatter(errors, places, texts, look, {"router": key})
+        bars = {"array": numbers(highs - errors), "arrayminus": numbers(errors - lows), "symmetric": False}
+        traces.append({**trace, "error_x": {"type": "data", "thickness": 1, "width": 0, **bars}})
+    ticks = {"tickvals": list(range(len(order))), "ticktext": [f"{plain(n)} ({names[n]})" for n in order]}
+    layout = {
+        "xaxis": log_axis("leave-size-out error of log10 L (10⁻⁴)", traces, "x"),
+        "yaxis": {"range": [len(order) - 0.5, -0.5], "automargin": True, **ticks},
+    }
+    return {**chart_of(analysis, traces, layout, chips=("router",), select=""), "height": 120 + 34 * len(order)}
+
+
+def effective_chart(analysis: Analysis) -> Chart:
+    """N̄/N over E by size: how many times larger a dense model of the same loss would be."""
+    traces: list[Trace] = []
+    for law in analysis.laws:
+        for key, fit in analysis.fits(law).items():
+            look = analysis.looks[key]
+            for size, active, group in by_size(fit.points):
+                experts = np.geomspace(1, fit.points.x["experts"].max(), CURVE_POINTS)
+                meta = {"router": key, "size": size, "law": law}
+                predicted = fit.predict(active_params=active, experts=experts)
+                traces.append(_effective(fit, active, experts, predicted, look, meta, "lines"))
+                routed = group.where(~group.dense)
+                if len(routed):
+                    traces.append(_effective(fit, active, routed.x["experts"], routed.loss, look, meta, "markers"))
+    experts = sorted({int(e) for points in analysis.points.values() for e in points.x["experts"]} | {1})
+    y_axis = log_axis("effective over active parameters, N̄/N", traces, "y")
+    return chart_of(analysis, traces, {"xaxis": experts_axis(experts), "yaxis": y_axis}, select="law")
+
+
+def slope_chart(analysis: Analysis) -> Chart:
+    """Slope of log L in log E at each size: marks from that size alone, lines from the laws."""
+    traces: list[Trace] = []
+    sizes: dict[float, str] = {}
+    for key, points in analysis.points.items():
+        look = analysis.looks[key]
+        measured = slopes_by_size(points)
+        sizes |= {active: size for size, active, _ in by_size(points)}
+        if measured:
+            texts = [f"{plain(look.label)} {plain(s)}: b = {b:.4f}" for s, _, b in measured]
+            active, slopes = (np.array([row[i] for row in measured]) for i in (1, 2))
+            traces.append(scatter(active, slopes, texts, look, {"router": key}))
+        for law in analysis.laws:
+            if fit := analysis.fits(law).get(key):
+                grid = np.geomspace(points.x["active_params"].min(), points.x["active_params"].max(), CURVE_POINTS)
+                slopes = law_slopes(fit, grid)
+                label = f"{plain(look.label)}, law {plain(law)}"
+                texts = [f"{label}: b = {b:.4f} at N = {n:.3g}" for n, b in zip(grid, slopes, strict=True)]
+                traces.append(line(grid, slopes, texts, look.colour, {"router": key, "law": law}))
+    layout = {"xaxis": sizes_axis(sizes), "yaxis": {"title": {"text": "slope b(N) of log L in log E"}}}
+    return chart_of(analysis, traces, layout, chips=("router",), select="law")
+
+
+def slopes_by_size(points: Points) -> list[tuple[str, float, float]]:
+    """(size, N, b) of a power law in E fitted to each size alone, where it has at least three expert counts."""
+    found = []
+    for size, active, group in by_size(points):
+        try:
+            found.append((size, active, fit_law("experts", group).params["b"]))
+        except InputError:
+            continue
+    return found
+
+
+def law_slopes(fit: Fit, sizes_G: Array) -> Array:
+    """The same slope of a law's own predictions: a straight line through them at the expert counts that were trained.
+
+    So marks and lines mean the same for every law, saturating ones included.
+    """
+    experts = np.unique(fit.points.x["experts"])
+    u_H = np.log10(experts) - np.log10(experts).mean()
+    n_GH, e_GH = (grid.ravel() for grid in np.meshgrid(sizes_G, experts, indexing="ij"))
+    log_loss_GH = np.log10(fit.predict(active_params=n_GH, experts=e_GH)).reshape(len(sizes_G), len(experts))
+    return log_loss_GH @ u_H / (u_H @ u_H)
+
+
+def _law_lines(analysis: Analysis, key: str, fit: Fit) -> list[Trace]:
+    look, lines = analysis.looks[key], []
+    experts = np.geomspace(1, fit.points.x["experts"].max(), CURVE_POINTS)
+    for size, active, _ in by_size(fit.points):
+        losses = fit.predict(active_params=active, experts=experts)
+        label = f"{plain(look.label)} {plain(size)}, law {plain(fit.law.name)}"
+        texts = [f"{label}: {loss:.4f} at E = {e:.3g}" for e, loss in zip(experts, losses, strict=True)]
+        meta = {"router": key, "size": size, "law": fit.law.name}
+        lines.append(line(experts, losses, texts, look.colour, meta))
+    return lines
+
+
+def _marks(analysis: Analysis, key: str, size: str, group: Points) -> Trace:
+    """A faint line joins the marks of one size, so that they can be told from those of the next."""
+    look = analysis.looks[key]
+    pairs = zip(group.x["experts"], group.loss, strict=True)
+    texts = [f"{plain(look.label)} {plain(size)}, E = {e:.0f}: {loss:.4f}" for e, loss in pairs]
+    trace = scatter(group.x["experts"], group.loss, texts, look, {"router": key, "size": size})
+    return {**trace, "mode": "lines+markers", "line": {"color": f"{look.colour}66", "width": 1, "dash": "dot"}}
+
+
+def _dense_marks(analysis: Analysis) -> list[Trace]:
+    """Each size once, however many techniques count it as their E = 1."""
+    losses: dict[str, float] = {}
+    for points in analysis.points.values():
+        dense = points.where(points.dense)
+        losses |= dict(zip(dense.size, dense.loss, strict=True))
+    look = analysis.looks[DENSE]
+    return [
+        scatter(np.ones(1), np.array([v]), [f"{look.label} {plain(s)}: {v:.4f}"], look, {"router": DENSE, "size": s})
+        for s, v in losses.items()
+    ]
+
+
+def _effective(
+    fit: Fit, active: float, experts: Array, losses: Array, look: Look, meta: dict[str, str], mode: str
+) -> Trace:
+    params = np.broadcast_to(fit.params_BP, (len(losses), fit.params_BP.shape[1]))
+    with np.errstate(all="ignore"):
+        effective = equivalence.size_for_loss(fit.law, params, np.log10(losses), 1.0)
+    effective = np.where((effective > 1) & (effective < UNREACHABLE), effective, np.nan)
+    label = f"{plain(look.label)} {plain(meta['size'])}"
+    what = "measured" if mode == "markers" else f"law {plain(meta['law'])}"
+    texts = [
+        f"{label}, E = {e:.3g}: N̄ = {n:.3g} ({n / active:.2f} N), {what}"
+        for e, n in zip(experts, effective, strict=True)
+    ]
+    if mode == "markers":
+        return scatter(experts, effective / active, texts, look, meta)
+    return line(experts, effective / active, texts, look.colour, meta)

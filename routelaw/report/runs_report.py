@@ -1,0 +1,134 @@
+"""The report on a store or a table of losses: one page to read and play with, its figures and its tables.
+
+Sources stand apart from each other: a store's own runs first, then every imported table with laws of its own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from routelaw.errors import InputError
+from routelaw.laws.law import Law
+from routelaw.report.analysis import analyse
+from routelaw.report.contest import hold_contest
+from routelaw.report.exports import write_tables
+from routelaw.report.front_law import check_law
+from routelaw.report.interactive import STYLE, scripts
+from routelaw.report.logs import evenly, sampled_log
+from routelaw.report.material import OWN, Material, read_material
+from routelaw.report.page import Interactive, Section, render
+from routelaw.report.run_rows import RunRow, rows_of
+from routelaw.report.run_table import run_table_data
+from routelaw.report.sections import Source, imported_section, own_sections
+from routelaw.report.stills import draw_stills
+from routelaw.report.summary_json import summary_of
+from routelaw.report.whole_folder import whole_folder
+from routelaw.runs.folders import LOG
+from routelaw.runs.writing import write_atomically
+from routelaw.specs.nearest import nearest_hint
+
+DEFAULT_TARGET = "loss_validation"
+MOST_LOGS = 600
+"""Logs read for curves and heat maps: reading a thousand long ones would take longer than all the rest."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One thing done. The last step carries the summary."""
+
+    done: int
+    total: int
+    what: str
+    summary: dict[str, Any] = field(default_factory=dict)
+
+
+def write_report(
+    path: Path,
+    out: Path,
+    *,
+    force: bool = False,
+    law: Law | None = None,
+    own_laws: Sequence[Law] = (),
+    target: str = DEFAULT_TARGET,
+) -> Iterator[Step]:
+    """Write everything to `out`, telling after each part how far it is. A failure leaves nothing behind."""
+    if law is not None:
+        check_law(law)
+    with whole_folder(out, force=force) as folder:
+        materials = read_material(path)
+        total = 3 * len(materials) + 1
+        done = 0
+        sources: list[Source] = []
+        for place, material in enumerate(materials):
+            name = _place(material, place)
+            yield Step(done, total, f"fitting laws to {material.source}")
+            source = _source(material, name, target, law, own_laws)
+            yield Step(done + 1, total, f"tables of {material.source}")
+            for kind in ("tables", "figures"):
+                (folder / kind / name).mkdir(parents=True)
+            tables = write_tables(source.rows, source.analysis, source.contest, folder / "tables" / name)
+            yield Step(done + 2, total, f"figures of {material.source}")
+            figures = draw_stills(source, folder / "figures" / name)
+            sources.append(source.with_files(tables, figures))
+            done += 3
+        yield Step(done, total, "the page")
+        write_atomically(_page(path, sources).encode(), folder / "index.html")
+    summary = {"page": str(Path(out) / "index.html"), **summary_of(str(path), sources)}
+    yield Step(total, total, "done", summary)
+
+
+def _place(material: Material, nth: int) -> str:
+    """A folder and anchor of its own: names of tables may hold anything."""
+    if material.name == OWN:
+        return ""
+    return f"{re.sub(r'[^a-z0-9]+', '-', material.name.lower()).strip('-') or 'table'}-{nth}"
+
+
+def _source(material: Material, place: str, target: str, law: Law | None, own_laws: Sequence[Law]) -> Source:
+    rows = rows_of(material)
+    read = (rows[i] for i in evenly(len(rows), MOST_LOGS))
+    logs = {row.run_id: sampled_log(row.folder / LOG) for row in read if row.folder is not None}
+    if material.comparable is None:
+        return Source(material, place, rows, target, target, logs)
+    used = _target(material, target)
+    analysis = analyse(material.comparable, used, law=law, own_laws=own_laws)
+    return Source(material, place, rows, used, target, logs, analysis, hold_contest(analysis))
+
+
+def _target(material: Material, target: str) -> str:
+    """As asked; an imported table that lacks it is read by its own first loss, and its section says so."""
+    assert material.table is not None
+    losses = material.table.losses
+    if target in losses:
+        return target
+    if material.name == OWN:
+        hint = nearest_hint(target, losses)
+        raise InputError(f"{material.source}: no column {target!r}{hint}; the losses are {', '.join(losses)}.")
+    return losses[0]
+
+
+def _page(path: Path, sources: Sequence[Source]) -> str:
+    own = [source for source in sources if source.material.name == OWN]
+    imported = [source for source in sources if source.material.name != OWN]
+    sections: list[Section] = [section for source in own for section in own_sections(source)]
+    rows: list[RunRow] = [row for source in sources for row in source.rows]
+    target = sources[0].target
+    table = Interactive(
+        "runs-table",
+        "run-table",
+        "Every run",
+        "Click on a heading to sort, again to turn the order round; the boxes filter, and words in the text box must "
+        "all occur. A run that failed or diverged says why when the mouse rests on it.",
+        run_table_data(rows, target),
+        links=[(f"runs of {s.material.name} (CSV)", s.address("tables", "runs.csv")) for s in sources],
+    )
+    sections.append(Section("All runs", "runs", [table]))
+    sections += [imported_section(source) for source in imported]
+    title = "What these runs say about routing"
+    lead = f"Runs, laws and routers of {path}."
+    footer = "Made by routelaw. The numbers stand in tables/*.csv and the figures in figures/ beside this page."
+    return render(title, lead, sections, footer, scripts=scripts(), style=STYLE)

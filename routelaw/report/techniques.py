@@ -1,0 +1,98 @@
+"""The techniques that a table compares: a router and what it was varied in, with the dense runs it is measured against.
+
+A sweep over an option of one router is a comparison of techniques like any other, so each variant stands for itself:
+under a name of its own, with its own colour, its own law and its own dense runs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pandas as pd
+
+from routelaw.figures import style
+from routelaw.runs.table import RunTable
+from routelaw.specs.techniques import DENSE, TECHNIQUES, canonical_router
+
+
+@dataclass(frozen=True, eq=False)
+class Technique:
+    key: str
+    """What its rows are called in `table`: the router's name, with the variant where there is one."""
+    router: str
+    variant: str
+    label: str
+    """For people."""
+    table: RunTable
+    """Its own runs under `key`, and the dense runs."""
+
+
+@dataclass(frozen=True)
+class Look:
+    label: str
+    colour: str
+    mark: str
+    """A marker of Matplotlib."""
+    symbol: str
+    """The same in Plotly."""
+
+
+SYMBOLS = {"D": "diamond", "o": "circle", "s": "square", "^": "triangle-up", "v": "triangle-down", "P": "cross"}
+SPARE_MARKS = {"X": "x", "*": "star", "p": "pentagon", "h": "hexagon", "d": "diamond-tall", "<": "triangle-left"}
+
+
+def label_of(router: str, variant: str = "") -> str:
+    """Known routers as the paper writes them, others as their authors do."""
+    name = style.router_label(router) if router in TECHNIQUES else router
+    return f"{name} ({variant})" if variant else name
+
+
+def techniques_of(table: RunTable) -> list[Technique]:
+    """Every routed technique of a table, plain routers before their variants."""
+    frame = table.frame
+    routed = frame[frame["router"] != DENSE]
+    pairs = sorted(set(zip(routed["router"], routed["variant"], strict=True)), key=_order)
+    keys: dict[str, tuple[str, str]] = {}
+    for router, variant in pairs:
+        key = canonical_router(f"{router} {variant}") if variant else router
+        while key in keys or (variant and key in table.routers):
+            key += "'"
+        keys[key] = router, variant
+    return [
+        Technique(key, router, variant, label_of(router, variant), _rows(table, key, router, variant))
+        for key, (router, variant) in keys.items()
+    ]
+
+
+def _order(pair: tuple[str, str]) -> tuple[bool, int, str, str]:
+    router, variant = pair
+    known = TECHNIQUES.index(router) if router in TECHNIQUES else len(TECHNIQUES)
+    return bool(variant), known, router, variant
+
+
+def _rows(table: RunTable, key: str, router: str, variant: str) -> RunTable:
+    """Dense runs of the same variant (rotary positions, say) where there are some, else the plain ones."""
+    frame = table.frame
+    dense = frame["router"] == DENSE
+    same = dense & (frame["variant"] == variant)
+    dense = same if same.any() else dense & (frame["variant"] == "")
+    own = (frame["router"] == router) & (frame["variant"] == variant)
+    rows: pd.DataFrame = frame[own | dense]
+    rows = rows.assign(router=rows["router"].mask(own, key).astype("str"), variant="")
+    return RunTable(rows, table.source, table.notes)
+
+
+def looks_of(keys: dict[str, str]) -> dict[str, Look]:
+    """Colour and marks by key, the same in every chart of a page; `keys` maps each to its label."""
+    colours = style.router_colours([DENSE, *keys])
+    looks = {}
+    spare = 0
+    for key, label in {DENSE: label_of(DENSE), **keys}.items():
+        if key in style.ROUTER_MARKS:
+            mark = style.router_mark(key)
+            symbol = SYMBOLS[mark]
+        else:
+            mark, symbol = list(SPARE_MARKS.items())[spare % len(SPARE_MARKS)]
+            spare += 1
+        looks[key] = Look(label, colours[key], mark, symbol)
+    return looks

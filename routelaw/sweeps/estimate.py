@@ -1,0 +1,201 @@
+"""What a sweep will take, said before it starts: memory, time and money, run by run and in all.
+
+The time of a run is known best from finished runs of its shape on the same device (pace.py), then from a few real
+steps of it (trial.py), else by arithmetic (arithmetic.py), which is rough.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import timedelta
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from routelaw.runs.store import Store
+from routelaw.specs.footprint import Footprint
+from routelaw.specs.sizes import size_label
+from routelaw.sweeps.arithmetic import known_device
+from routelaw.sweeps.memory import Need, Room, complaint, need_of, room_here
+from routelaw.sweeps.pace import ARITHMETIC, Pace, Shape
+from routelaw.sweeps.pacing import Notice, Pacing, evaluated_tokens
+from routelaw.sweeps.progress import work
+from routelaw.sweeps.sweep import PlannedRun
+
+if TYPE_CHECKING:
+    from routelaw.sweeps.machine import Machine
+
+DONE = "in the store"
+STARTUP_SECONDS = 8.0
+"""Until a worker has imported torch, once for each: 5 to 9 s were seen, on two busy cores and beside a GPU."""
+FORWARD_AND_BACKWARD = 3
+
+
+@dataclass(frozen=True)
+class RunEstimate:
+    run: PlannedRun
+    memory: Footprint
+    need: Need
+    """What its process takes in all."""
+    seconds: float
+    """Still to do: 0 for a run that has ended, less for one that has a checkpoint."""
+    how: str
+    """measured here, trial steps or arithmetic; in the store where nothing is left to do."""
+    cost: float | None
+
+    @property
+    def done(self) -> bool:
+        return self.how == DONE
+
+    @property
+    def training_flops(self) -> float:
+        """Of the whole run."""
+        return FORWARD_AND_BACKWARD * work(self.run.spec)
+
+
+@dataclass(frozen=True)
+class SweepEstimate:
+    runs: tuple[RunEstimate, ...]
+    device: str
+    jobs: int
+    share: float
+    """Of a device (a GPU, or this machine) that a run takes while it lasts."""
+    room: Room
+    price: float | None
+    """Of one device for an hour."""
+
+    @property
+    def left(self) -> list[RunEstimate]:
+        return [run for run in self.runs if not run.done]
+
+    @property
+    def device_hours(self) -> float:
+        return sum(run.seconds for run in self.runs) * self.share / 3600
+
+    @property
+    def cost(self) -> float | None:
+        return None if self.price is None else self.device_hours * self.price
+
+    @cached_property
+    def wall_seconds(self) -> float:
+        """Every worker takes the next run when it is free, those with most work first."""
+        free = [STARTUP_SECONDS] * self.jobs
+        for run in sorted(self.left, key=lambda run: -work(run.run.spec)):
+            heapq.heapreplace(free, free[0] + run.seconds)
+        return max(free) if self.left else 0.0
+
+    @property
+    def rough(self) -> bool:
+        return any(run.how == ARITHMETIC for run in self.runs)
+
+    @property
+    def checkpoint_bytes(self) -> int:
+        """That the runs still to do will leave on disk."""
+        return sum(run.memory.checkpoint * run.run.execution.keep for run in self.left)
+
+    def sentences(self) -> list[str]:
+        done = len(self.runs) - len(self.left)
+        if not self.left:
+            return ["All of its runs are in the store: nothing is left to do."]
+        clock = timedelta(seconds=round(self.wall_seconds))
+        cost = "" if self.cost is None else f", {self.cost:,.2f} at {self.price:,.2f} an hour"
+        there = f", {done} are there" if done else ""
+        said = [
+            f"{len(self.left)} runs to do{there}: {clock} with {self.jobs} at a time on {self.device}, "
+            f"{self.device_hours:.3g} device hours{cost}; checkpoints of {self.checkpoint_bytes / 1e9:.2g} GB."
+        ]
+        if self.rough:
+            said.append(
+                "Times by arithmetic are rough (a third off is usual): --measure times a few steps of every shape."
+            )
+        return said + ([problem] if (problem := too_large(self)) else [])
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "device": self.device,
+            "jobs": self.jobs,
+            "wall_seconds": self.wall_seconds,
+            "device_hours": self.device_hours,
+            "cost": self.cost,
+            "rough": self.rough,
+            "checkpoint_bytes": self.checkpoint_bytes,
+            "too_large": too_large(self),
+            "runs": [_row(run) for run in self.runs],
+        }
+
+
+def _row(run: RunEstimate) -> dict[str, Any]:
+    spec = run.run.spec
+    return {
+        "run_id": spec.run_id,
+        "router": spec.router.name,
+        "size": size_label(spec.counts.active_params),
+        "experts": spec.router.experts,
+        **asdict(spec.counts),
+        "training_flops": run.training_flops,
+        "memory": {**asdict(run.memory), "total": run.memory.total},
+        "need": asdict(run.need),
+        "seconds": run.seconds,
+        "how": run.how,
+        "cost": run.cost,
+    }
+
+
+def too_large(estimate: SweepEstimate) -> str | None:
+    """A sentence about the run that is furthest from fitting into memory, or None where all fit."""
+    ordered = sorted(estimate.left, key=lambda run: -run.need.device - run.need.host)
+    for run in ordered:
+        spec = run.run.spec
+        experts = f" E={spec.router.experts}" if spec.routed_blocks else ""
+        name = f"{spec.router.name} {size_label(spec.counts.active_params)}{experts} ({spec.run_id})"
+        said = complaint(name, run.memory, run.need, estimate.room, jobs=estimate.jobs, experts=spec.router.experts)
+        if said:
+            return said
+    return None
+
+
+def estimate_sweep(
+    runs: Sequence[PlannedRun],
+    store: Store,
+    *,
+    machine: Machine,
+    measure: bool = False,
+    price: float | None = None,
+    device_name: str | None = None,
+    plugins: Sequence[Path] = (),
+    notice: Notice = lambda done, total: None,
+) -> SweepEstimate:
+    """Estimate the runs on this machine, or by arithmetic on a device by name that is not here, one run on each.
+
+    `measure` takes trial steps, some seconds for each shape; `notice` hears how many of how many are done.
+    """
+    elsewhere = known_device(device_name) if device_name else None
+    gpu = machine.device == "cuda" if elsewhere is None else elsewhere.gpu
+    devices = len(set(machine.devices)) if elsewhere is None else machine.jobs
+    room = room_here(gpu, machine.jobs, devices) if elsewhere is None else Room(elsewhere.memory, None)
+    pacing = Pacing(runs, store, machine, gpu, room)
+    paces = pacing.here(measure, plugins, notice) if elsewhere is None else pacing.counted({}, elsewhere)
+    share = min(1.0, devices / machine.jobs)
+    estimates = tuple(_estimate(pacing, run, paces, share, price) for run in runs)
+    return SweepEstimate(estimates, elsewhere.name if elsewhere else pacing.device, machine.jobs, share, room, price)
+
+
+def _estimate(
+    pacing: Pacing, run: PlannedRun, paces: Mapping[Shape, Pace], share: float, price: float | None
+) -> RunEstimate:
+    memory = pacing.memory(run)
+    need = need_of(memory, pacing.gpu)
+    if pacing.store.ended(run.spec.run_id):
+        return RunEstimate(run, memory, need, 0.0, DONE, None if price is None else 0.0)
+    pace = paces[pacing.shape(run)]
+    steps = run.spec.train.steps - steps_done(pacing.store, run.spec.run_id)
+    seconds = pace.seconds(steps, run.execution, evaluated_tokens(run), memory.checkpoint)
+    return RunEstimate(run, memory, need, seconds, pace.how, None if price is None else seconds / 3600 * share * price)
+
+
+def steps_done(store: Store, run_id: str) -> int:
+    """Steps up to the newest checkpoint of any attempt."""
+    saved = [path.name[5:] for _, folder in store.attempts(run_id) for path in folder.glob("checkpoints/step-*")]
+    return max((int(step) for step in saved if step.isdigit()), default=0)

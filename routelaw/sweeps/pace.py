@@ -1,0 +1,144 @@
+"""How fast runs of one shape go, and what finished ones tell about it.
+
+Runs have the same shape when a step of theirs is the same work: same model, router, batch, micro-batches and precision.
+Seed, length, learning rate and corpus may differ.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from math import ceil
+from statistics import median
+from typing import Any
+
+from routelaw.errors import InputError
+from routelaw.runs.folders import EVALUATIONS, read_lines
+from routelaw.runs.store import Store, StoredRun
+from routelaw.specs.run import ExecutionSpec, RunSpec, meaning_of
+
+MEASURED, TRIAL, ARITHMETIC = "measured here", "trial steps", "arithmetic"
+"""Finished runs of the same shape on the same device; a few real steps; a count of operations (rough)."""
+SAVE_RATE = 150e6
+"""Bytes per second of a checkpoint: written, hashed and flushed. 400 MB took 2.5 s on the disk of a cloud machine."""
+NEWEST = 3
+"""Finished runs of a shape that are looked at."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    model: str
+    router: str
+    """Without the number of experts."""
+    experts: int
+    batch: int
+    micro_batches: int
+    precision: str
+
+    @property
+    def family(self) -> Shape:
+        """Shapes that differ in E alone have one."""
+        return replace(self, experts=0)
+
+
+def shape_of(spec: RunSpec, micro_batches: int, precision: str) -> Shape:
+    router = {key: value for key, value in meaning_of(spec.router).items() if key != "experts"}
+    words = [json.dumps(value, sort_keys=True) for value in (meaning_of(spec.model), router)]
+    return Shape(words[0], words[1], spec.router.experts, spec.train.batch, micro_batches, precision)
+
+
+@dataclass(frozen=True)
+class Pace:
+    step_seconds: float
+    token_seconds: float
+    """Of evaluation, per token."""
+    build_seconds: float
+    """Until a run's first step, in a process that has done others."""
+    how: str
+
+    def seconds(self, steps: int, execution: ExecutionSpec, evaluated_tokens: int, checkpoint: int) -> float:
+        """Of a run: its steps, evaluations and checkpoints, as often as asked and once at the end."""
+        evaluations, saves = (ceil(steps / every) for every in (execution.evaluate_every, execution.save_every))
+        evaluating = evaluations * evaluated_tokens * self.token_seconds
+        return self.build_seconds + steps * self.step_seconds + evaluating + saves * checkpoint / SAVE_RATE
+
+    def scaled(self, factor: float) -> Pace:
+        return replace(self, step_seconds=factor * self.step_seconds, token_seconds=factor * self.token_seconds)
+
+
+def between(few: tuple[int, Pace], many: tuple[int, Pace], experts: int) -> Pace:
+    """The pace at a number of experts between two measured ones: every part of a step's time is nearly linear in E."""
+    (low, first), (high, last) = few, many
+    share = (experts - low) / (high - low)
+
+    def at(a: float, b: float) -> float:
+        return a + share * (b - a)
+
+    return Pace(
+        at(first.step_seconds, last.step_seconds),
+        at(first.token_seconds, last.token_seconds),
+        at(first.build_seconds, last.build_seconds),
+        TRIAL,
+    )
+
+
+def history(store: Store, shapes: Iterable[Shape], device: str, evaluated_tokens: int) -> dict[Shape, Pace]:
+    """The pace of those shapes that finished runs in the store have had on this device.
+
+    A run's folder does not say in how many micro-batches or in which precision it was done, unless its result has these
+    words; without them it counts as done the way the shape says.
+    """
+    wanted: dict[tuple[Any, ...], list[Shape]] = {}
+    for shape in shapes:
+        wanted.setdefault(_meaning(shape), []).append(shape)
+    found: dict[Shape, list[Pace]] = {}
+    for run in reversed(_finished(store, device)):
+        for shape in wanted.get(_meaning(shape_of(run.spec, 1, "")), []):
+            result = run.result
+            same = all(result.get(name, getattr(shape, name)) == getattr(shape, name) for name in EXECUTED)
+            if same and len(found.get(shape, [])) < NEWEST and (pace := pace_of(run, evaluated_tokens)):
+                found.setdefault(shape, []).append(pace)
+    return {shape: _typical(paces) for shape, paces in found.items()}
+
+
+EXECUTED = ("micro_batches", "precision")
+
+
+def _meaning(shape: Shape) -> tuple[Any, ...]:
+    return shape.model, shape.router, shape.experts, shape.batch
+
+
+def _finished(store: Store, device: str) -> list[StoredRun]:
+    """Oldest first, as far as the file system knows."""
+    runs = []
+    for run in store.runs():
+        try:
+            if run.ended and run.result.get("status") == "finished" and run.result.get("device") == device:
+                runs.append(((run.folder / EVALUATIONS).stat().st_mtime, run.run_id, run))
+        except (InputError, OSError):
+            continue  # a damaged run tells nothing about time
+    return [run for _, _, run in sorted(runs, key=lambda row: row[:2])]
+
+
+def pace_of(run: StoredRun, evaluated_tokens: int) -> Pace | None:
+    """From the clock in a run's log: the median pace between rows is that of steps, for evaluations are few; what is
+    left of the whole is theirs (and that of the checkpoints, so that these count twice, which is little)."""
+    rows = [(0, 0.0), *((int(row["step"]), float(row["seconds"])) for row in run.log() if "seconds" in row)]
+    paces = [(b[1] - a[1]) / (b[0] - a[0]) for a, b in pairwise(rows) if b[0] > a[0]]
+    if len(paces) < 2:
+        return None
+    step = median(paces[1:])  # the first row is that of the first step, which is slow
+    evaluations = len(read_lines(run.folder / EVALUATIONS))
+    rest = max(0.0, rows[-1][1] - rows[1][1] - step * (rows[-1][0] - rows[1][0]))
+    return Pace(step, rest / max(evaluations * evaluated_tokens, 1), max(0.0, rows[1][1] - step), MEASURED)
+
+
+def _typical(paces: Sequence[Pace]) -> Pace:
+    return Pace(
+        median(pace.step_seconds for pace in paces),
+        median(pace.token_seconds for pace in paces),
+        median(pace.build_seconds for pace in paces),
+        MEASURED,
+    )

@@ -1,0 +1,116 @@
+"""The pace of every shape in a sweep, found the best way there is: in the store, by trial, by arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING
+
+from routelaw.corpus.shards import open_corpus
+from routelaw.runs.store import Store
+from routelaw.specs.footprint import Footprint, footprint
+from routelaw.specs.run import ExecutionSpec
+from routelaw.sweeps.arithmetic import Device, arithmetic_pace, device_here
+from routelaw.sweeps.memory import Room, fits, need_of
+from routelaw.sweeps.pace import Pace, Shape, between, history, shape_of
+from routelaw.sweeps.progress import work
+from routelaw.sweeps.sweep import PlannedRun
+
+if TYPE_CHECKING:
+    from routelaw.sweeps.machine import Machine
+
+Notice = Callable[[int, int], None]
+"""Hears how many shapes of how many have been timed."""
+
+
+class Pacing:
+    """The runs of a sweep that are still to do, by shape."""
+
+    def __init__(self, runs: Sequence[PlannedRun], store: Store, machine: Machine, gpu: bool, room: Room) -> None:
+        self.store, self.machine, self.gpu, self.room = store, machine, gpu, room
+        self.todo = [run for run in runs if not store.ended(run.spec.run_id)]
+        self.example = {self.shape(run): run for run in reversed(self.todo)}
+        """The first run of every shape."""
+
+    def precision(self, run: PlannedRun) -> str:
+        asked = run.execution.precision
+        return asked if asked != "auto" else "bfloat16" if self.gpu else "float32"
+
+    def shape(self, run: PlannedRun) -> Shape:
+        return shape_of(run.spec, run.execution.micro_batches, self.precision(run))
+
+    def memory(self, run: PlannedRun, micro_batches: int | None = None) -> Footprint:
+        pieces = run.execution.micro_batches if micro_batches is None else micro_batches
+        return footprint(run.spec, pieces, self.precision(run), gpu=self.gpu)
+
+    def here(self, measure: bool, plugins: Sequence[Path], notice: Notice) -> dict[Shape, Pace]:
+        """On this machine."""
+        if not self.todo:
+            return {}
+        tokens = max(evaluated_tokens(run) for run in self.todo)
+        paces = history(self.store, self.example, self.device, tokens)
+        if measure:
+            paces |= self.tried(paces, tuple(plugins), notice)
+        return paces | self.counted(paces, None)
+
+    @property
+    def device(self) -> str:
+        """As results name it; a worker's threads are part of the name."""
+        from routelaw.training.device import device_name, resolve_device, settings
+
+        device = resolve_device(self.machine.device)
+        asked = self.todo[0].execution if self.todo else ExecutionSpec()
+        with settings(self.machine.execution(asked), device):
+            return device_name(device)
+
+    def tried(self, known: dict[Shape, Pace], plugins: tuple[Path, ...], notice: Notice) -> dict[Shape, Pace]:
+        """The ends of every family that fits into memory, and what lies between."""
+        from routelaw.sweeps.task import Task
+        from routelaw.sweeps.trial import time_tasks
+
+        families: dict[Shape, list[Shape]] = {}
+        for shape, run in self.example.items():
+            if shape not in known and fits(need_of(self.memory(run), self.gpu), self.room):
+                families.setdefault(shape.family, []).append(shape)
+        for family in families.values():
+            family.sort(key=lambda shape: shape.experts)
+        ends = list({shape for family in families.values() for shape in (family[0], family[-1])})
+        ends.sort(key=lambda shape: -work(self.example[shape].spec))  # those of a round take about as long
+        tasks = []
+        for shape in ends:
+            run = self.example[shape]
+            tasks.append(Task.of(run, self.machine.execution(run.execution), self.store, plugins))
+        timed = dict(zip(ends, time_tasks(tasks, self.machine, lambda done: notice(done, len(ends))), strict=True))
+        for family in families.values():
+            few, many = ((shape.experts, timed[shape]) for shape in (family[0], family[-1]))
+            timed |= {shape: between(few, many, shape.experts) for shape in family[1:-1]}
+        return timed
+
+    def counted(self, known: dict[Shape, Pace], elsewhere: Device | None) -> dict[Shape, Pace]:
+        """By arithmetic what is not known, in proportion to what is."""
+        unknown = [shape for shape in self.example if shape not in known]
+        if not unknown:
+            return {}
+        device = elsewhere or device_here(self.machine.device, self.machine.threads, unknown[0].precision)
+        paces = {
+            shape: arithmetic_pace(run.spec, run.execution.micro_batches, self.memory(run, 1), device)
+            for shape, run in self.example.items()
+        }
+        ratios = [pace.step_seconds / paces[shape].step_seconds for shape, pace in known.items()]
+        scale = median(ratios) if ratios else 1.0
+        return {shape: paces[shape].scaled(scale) for shape in unknown}
+
+
+def evaluated_tokens(run: PlannedRun) -> int:
+    """Of one evaluation, over all its corpora: whole windows, as many as asked for and there are."""
+    length = run.spec.model.sequence_length
+    most = run.execution.evaluate_tokens // length
+    return sum(max(1, min(_held_out(path) // length, most)) * length for path in (run.corpus, *run.others.values()))
+
+
+@cache
+def _held_out(path: Path) -> int:
+    corpus = open_corpus(path)
+    return len((corpus.validation if corpus.validation.documents else corpus.train).tokens)

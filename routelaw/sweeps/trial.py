@@ -1,0 +1,180 @@
+"""A few real steps of a run, timed the way a sweep would take them.
+
+Trials are done by as many processes at once as the sweep will have workers, each with a worker's device and threads:
+runs that share a GPU, or the memory of a machine, slow each other down, and only measuring shows by how much. All of
+them step while any of them is being timed.
+
+    python -m routelaw.sweeps.trial
+
+reads a task, builds it, says ready, waits for its cue, says the figures, and goes on stepping until the next task.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import asdict, replace
+from functools import cache
+from itertools import count, islice
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from routelaw.errors import InputError
+from routelaw.sweeps.local import _environment as worker_environment
+from routelaw.sweeps.pace import TRIAL, Pace
+
+if TYPE_CHECKING:
+    from routelaw.sweeps.machine import Machine
+    from routelaw.sweeps.task import Task
+
+WARM_UP = 2
+"""Steps before the clock starts: the first fills memory and caches, and a GPU's kernels are loaded."""
+LEAST_STEPS, LEAST_SECONDS, MOST_STEPS = 3, 2.0, 40
+EVALUATION_TOKENS = 16_384
+ENDLESS = 10**9
+READY, GO = "ready", "go"
+
+
+class Timer:
+    """One process that times one run after another, and keeps its device as busy as a worker would in between."""
+
+    def __init__(self, device: str, threads: int) -> None:
+        self._stderr: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  closed with the process
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "routelaw.sweeps.trial"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._stderr,
+            env=worker_environment(device, threads),
+            start_new_session=True,  # as a worker: kernels share cores out by session
+            text=True,
+        )
+
+    def say(self, line: str) -> None:
+        assert self._process.stdin is not None
+        with suppress(OSError):  # it has died: `hear` says so
+            self._process.stdin.write(line + "\n")
+            self._process.stdin.flush()
+
+    def hear(self) -> str:
+        assert self._process.stdout is not None
+        if line := self._process.stdout.readline():
+            return line.strip()
+        self._process.wait()
+        self._stderr.seek(0)
+        last = self._stderr.read().decode(errors="replace").strip().rpartition("\n")[2]
+        raise InputError(f"trial steps failed ({last or f'code {self._process.returncode}'}); estimate without them.")
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.kill()
+        self._process.wait()
+        with suppress(OSError):
+            self._process.stdin.close()
+        self._process.stdout.close()
+        self._stderr.close()
+
+
+def time_tasks(tasks: Sequence[Task], machine: Machine, notice: Callable[[int], None]) -> list[Pace]:
+    """The pace of each task. The last round is filled up with tasks timed before, so that the load is always full."""
+    if not tasks:
+        return []
+    timers = [Timer(device, machine.threads) for device in machine.devices]
+    paces: list[Pace] = []
+    try:
+        for first in range(0, len(tasks), len(timers)):
+            given = [tasks[number % len(tasks)] for number in range(first, first + len(timers))]
+            for timer, task in zip(timers, given, strict=True):
+                timer.say(json.dumps(asdict(task)))
+            for timer in timers:
+                timer.hear()
+            for timer in timers:
+                timer.say(GO)
+            paces += [Pace(**json.loads(timer.hear())) for timer in timers]
+            notice(min(len(paces), len(tasks)))
+    finally:
+        for timer in timers:
+            timer.close()
+    return paces[: len(tasks)]
+
+
+def main() -> None:
+    import selectors
+
+    from routelaw.errors import InputError as Refused
+
+    try:
+        with selectors.DefaultSelector() as incoming:
+            incoming.register(sys.stdin, selectors.EVENT_READ)
+            line = sys.stdin.readline()
+            while line:
+                for _ in _trial(json.loads(line)):
+                    if incoming.select(timeout=0):
+                        break
+                line = sys.stdin.readline()
+    except Refused as error:
+        sys.exit(str(error))
+
+
+def _trial(task: dict[str, Any]) -> Iterator[None]:
+    """Builds, warms up, waits for its cue, reports, and then goes on stepping as long as it is asked to."""
+    from routelaw.corpus.shards import open_corpus
+    from routelaw.specs.files import from_mapping, from_stored
+    from routelaw.specs.run import ExecutionSpec
+    from routelaw.training.device import resolve_device, resolve_precision, settings
+    from routelaw.training.loop import train_steps
+    from routelaw.training.run import VALIDATION, evaluate
+    from routelaw.training.state import TrainState
+
+    for plugin in task["plugins"]:
+        _load(plugin)
+    spec, execution = from_stored(task["spec"], "trial"), from_mapping(ExecutionSpec, task["execution"], "trial")
+    spec = replace(spec, train=replace(spec.train, steps=ENDLESS))
+    corpus = open_corpus(task["corpus"])
+    device = resolve_device(execution.device)
+    with settings(execution, device):
+        begun = time.perf_counter()
+        state = TrainState.start(spec, corpus, device, resolve_precision(execution.precision, device))
+        build = time.perf_counter() - begun
+        steps = train_steps(
+            state.model, state.optimizer, corpus, spec, micro_batches=execution.micro_batches, device=device
+        )
+        for _ in islice(steps, WARM_UP):
+            pass
+        print(READY, flush=True)
+        sys.stdin.readline()
+        step = _seconds_a_step(steps)
+        begun = time.perf_counter()
+        measured = evaluate(state.model, {VALIDATION: corpus}, EVALUATION_TOKENS, device)[VALIDATION]
+        token = (time.perf_counter() - begun) / measured.tokens
+        print(json.dumps(asdict(Pace(step, token, build, TRIAL))), flush=True)
+        for _ in steps:
+            yield
+
+
+def _seconds_a_step(steps: Iterator[Any]) -> float:
+    """The mean: a step that waits for another process is part of the truth. A step ends by fetching its loss."""
+    begun = time.perf_counter()
+    for taken in count(1):
+        next(steps)
+        seconds = time.perf_counter() - begun
+        if taken == MOST_STEPS or (taken >= LEAST_STEPS and seconds >= LEAST_SECONDS):
+            return seconds / taken
+    raise AssertionError
+
+
+@cache
+def _load(plugin: str) -> None:
+    from routelaw.routers.router import load_router
+
+    load_router(Path(plugin))
+
+
+if __name__ == "__main__":
+    main()
