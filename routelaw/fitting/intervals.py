@@ -128,5 +128,8 @@ def resample_counts(fit: Fit, cluster_N: Array, clusters: int, draws: int, rng: 
         batch_RC = rng.multinomial(clusters, np.full(clusters, 1 / clusters), size=draws)
         kept += [row for row in batch_RC if determined(row)]
         if len(kept) >= draws:
-            return np.stack(kept[:draws])
+            counts_RC = np.stack(kept[:draws])
+            if (counts_RC == counts_RC[0]).all():  # then every refit is the fit itself, as if nothing were uncertain
+                break
+            return counts_RC
     raise InputError(f"law {fit.law.name} is not determined by resamples of these {clusters} clusters.")

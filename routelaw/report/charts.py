@@ -31,6 +31,7 @@ from routelaw.report.traces import (
     size_mark,
     sizes_axis,
 )
+from routelaw.runs.table import FINISHED
 from routelaw.specs.techniques import DENSE
 
 CURVE_POINTS = 40
@@ -66,8 +67,11 @@ def loss_chart(analysis: Analysis) -> Chart:
 def dense_chart(analysis: Analysis) -> Chart | None:
     """Loss over N of the dense runs, with their power law where there is one."""
     frame = analysis.table.frame
-    dense = frame[(frame["router"] == DENSE) & frame[analysis.target].notna() & (frame["variant"] == "")]
+    dense = frame[(frame["router"] == DENSE) & frame[analysis.target].notna()]
+    unvaried = dense["variant"] == ""
+    dense = dense[unvaried] if unvaried.any() else dense
     last = dense.sort_values("step", kind="stable").groupby("run_id", sort=False).tail(1).sort_values("active_params")
+    last = last[last["status"] == FINISHED]
     if last.empty:
         return None
     look = analysis.looks[DENSE]

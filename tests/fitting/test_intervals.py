@@ -212,6 +212,16 @@ def test_two_sizes_cannot_be_resampled():
         bootstrap(fit, "size-bootstrap")
 
 
+def test_a_law_that_only_all_sizes_together_determine_has_no_bootstrap(simulate):
+    """Every resample would be the data themselves, and every interval of no width."""
+    fit = fit_law("quadratic", simulate("bilinear", sizes=3, experts=6))
+    with pytest.raises(InputError, match="not determined by resamples"):
+        bootstrap(fit, draws=50)
+    judged = judge(fit, draws=50)
+    assert judged.method == "profile"
+    assert all(interval.high > interval.low for interval in judged.intervals.values())
+
+
 def test_probability_allows_for_few_sizes():
     assert small_sample_probability(0.5, 6, 1000) == pytest.approx(0.5)
     # All of 1,000 draws of six sizes: Student's t with 5 degrees of freedom at 3.29/√1.2, from tables.

@@ -1,12 +1,12 @@
 """The page in a real browser, opened from disk: it draws, it answers, it fits, and names stay names."""
 
 import shutil
-import time
 from collections.abc import Callable, Iterator
 
 import numpy as np
 import pandas as pd
 import pytest
+from browsing import By, Keys, Select, cell, click, column, find, rows, visible, wait
 from report_pages import Page, written
 from synthetic_store import Ending, grid, make_spec, write_store
 
@@ -25,9 +25,6 @@ if not (CHROMIUM and DRIVER):
 
 from selenium.webdriver.chrome.options import Options  # noqa: E402
 from selenium.webdriver.chrome.service import Service  # noqa: E402
-from selenium.webdriver.common.by import By  # noqa: E402
-from selenium.webdriver.common.keys import Keys  # noqa: E402
-from selenium.webdriver.support.ui import Select  # noqa: E402
 
 HOSTILE = "<b><img/src=x/onerror=alert(1)>"
 """In the one spelling that a router's name keeps; a browser would run it, and Plotly would swallow the <b>."""
@@ -82,29 +79,6 @@ def opened(browser, page: Page) -> Callable:
         return browser
 
     return open_at
-
-
-def wait(until: Callable[[], object], seconds: float = 20.0) -> None:
-    end = time.monotonic() + seconds
-    while not until():
-        assert time.monotonic() < end, "the page did not get there"
-        time.sleep(0.05)
-
-
-def find(browser, selector: str):
-    return browser.find_element(By.CSS_SELECTOR, selector)
-
-
-def click(browser, selector: str):
-    """At once where it is: the page scrolls smoothly, and a click would miss what moves."""
-    element = find(browser, selector)
-    browser.execute_script("arguments[0].scrollIntoView({block: 'center', behavior: 'instant'})", element)
-    element.click()
-    return element
-
-
-def cell(browser, router: str, what: str, explorer: str = "explorer-view") -> str:
-    return find(browser, f'#{explorer} td[data-router="{router}"][data-what="{what}"]').text
 
 
 @pytest.mark.parametrize("width", [400, 1400])
@@ -164,14 +138,6 @@ def test_what_extrapolates_says_so_and_another_law_predicts_otherwise(opened, pa
     assert cell(browser, "s-base", "interval") == "–"
 
 
-def visible(browser, chart: str) -> list[tuple[str | None, str | None, str | None, bool]]:
-    found = browser.execute_script(
-        f"return document.querySelector('#{chart} .plot').data.map("
-        "t => [t.meta.router ?? null, t.meta.size ?? null, t.meta.law ?? null, t.visible !== false])"
-    )
-    return [tuple(row) for row in found]
-
-
 def test_chips_hide_and_show_what_they_name(opened) -> None:
     browser = opened(1400, "losses-chart", "curves-chart")
     law = {None, "bilinear"}
@@ -187,17 +153,6 @@ def test_chips_hide_and_show_what_they_name(opened) -> None:
     assert {name for *_, name, shown in visible(browser, "losses-chart") if shown} == {None, "separable"}
     click(browser, '#curves-chart .chip[data-value="dense"]')
     assert all(shown == (r != "dense") for r, _, _, shown in visible(browser, "curves-chart"))
-
-
-def rows(browser) -> list[list[str]]:
-    return browser.execute_script(
-        "return [...document.querySelectorAll('table.runs tbody tr')].map(r => [...r.cells].map(c => c.textContent))"
-    )
-
-
-def column(browser, name: str) -> int:
-    heads = browser.find_elements(By.CSS_SELECTOR, "table.runs th")
-    return [head.get_attribute("data-column") for head in heads].index(name)
 
 
 def test_the_table_sorts_by_what_is_clicked(opened) -> None:
