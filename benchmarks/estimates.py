@@ -6,7 +6,8 @@
 A small sweep (dense, hash and s-base) on the text of Python's standard library is estimated by arithmetic and by trial
 steps, then trained; then it is estimated once more with another seed, from the runs that are there, and trained again.
 Of the E given, those between the first and the last are interpolated. Wanted: trial steps within 25 % for the whole
-sweep. The largest resident size of a worker is compared with the largest estimate; on a GPU, see tests/specs.
+sweep. The largest resident size of a worker is compared with the largest estimate (on a GPU: of the host's memory;
+for the GPU's own see tests/specs/test_footprint.py).
 Other work on the machine makes the figures worthless: the load is printed. `--record` appends a line to results.jsonl.
 """
 
@@ -31,7 +32,8 @@ from routelaw.corpus.shards import Corpus
 from routelaw.runs.store import Store
 from routelaw.specs.run import ExecutionSpec, ModelSpec, RouterSpec, RunSpec, TrainSpec
 from routelaw.specs.sizes import get_size, size_label
-from routelaw.sweeps.estimate import RunEstimate, SweepEstimate, estimate_sweep
+from routelaw.sweeps.estimate import STARTUP_SECONDS, RunEstimate, SweepEstimate, estimate_sweep
+from routelaw.sweeps.events import RunEnded, Started
 from routelaw.sweeps.local import run_local
 from routelaw.sweeps.machine import Machine
 from routelaw.sweeps.sweep import PlannedRun
@@ -60,26 +62,32 @@ def planned_runs(corpus: Corpus, asked: argparse.Namespace, seed: int) -> list[P
     ]
 
 
-def train(runs: list[PlannedRun], store: Store, machine: Machine) -> float:
-    """Seconds on the clock."""
+def train(runs: list[PlannedRun], store: Store, machine: Machine) -> tuple[float, dict[str, float]]:
+    """Seconds on the clock, in all and for each run from when a worker got it to when its result was there.
+
+    A worker's first run waits for its imports, which an estimate has once per worker: they are taken off again.
+    """
     tasks = [Task.of(run, machine.execution(run.execution), store, ()) for run in runs]
-    begun = time.perf_counter()
-    for _ in run_local(tasks, store, devices=machine.devices, threads=machine.threads):
-        pass
-    return time.perf_counter() - begun
+    begun, started, taken = time.perf_counter(), {}, {}
+    for event in run_local(tasks, store, devices=machine.devices, threads=machine.threads):
+        if isinstance(event, Started):
+            startup = STARTUP_SECONDS if len(started) < machine.jobs else 0.0
+            started[event.run_id] = time.perf_counter() + startup
+        elif isinstance(event, RunEnded):
+            taken[event.run_id] = time.perf_counter() - started[event.run_id]
+    return time.perf_counter() - begun, taken
 
 
-def ratios(estimate: SweepEstimate, store: Store) -> list[float]:
-    """Predicted over measured seconds of each run. What a worker does before a run's first step is in neither."""
-    return [run.seconds / store.find(run.run.spec.run_id).result["seconds"] for run in estimate.runs]
+def ratios(estimate: SweepEstimate, taken: dict[str, float]) -> list[float]:
+    """Predicted over measured seconds of each run."""
+    return [run.seconds / taken[run.run.spec.run_id] for run in estimate.runs]
 
 
-def show(console: Console, estimates: dict[str, SweepEstimate], store: Store) -> None:
-    title = "predicted over measured seconds"
-    made = Table("run", "seconds", *estimates, title=title, title_justify="left")
-    columns = [ratios(estimate, store) for estimate in estimates.values()]
+def show(console: Console, estimates: dict[str, SweepEstimate], taken: dict[str, float]) -> None:
+    made = Table("run", "seconds", *estimates, title="predicted over measured seconds", title_justify="left")
+    columns = [ratios(estimate, taken) for estimate in estimates.values()]
     for number, run in enumerate(next(iter(estimates.values())).runs):
-        seconds = store.find(run.run.spec.run_id).result["seconds"]
+        seconds = taken[run.run.spec.run_id]
         made.add_row(name_of(run), f"{seconds:.1f}", *(f"{column[number]:.2f}" for column in columns))
     console.print(made)
 
@@ -117,19 +125,19 @@ def main() -> int:
         begun = time.perf_counter()
         tried = estimate_sweep(first, store, machine=machine, measure=True)
         trial_seconds = time.perf_counter() - begun
-        wall = train(first, store, machine)
+        wall, taken = train(first, store, machine)
         largest = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
-        show(console, {"arithmetic": counted, "trial steps": tried}, store)
+        show(console, {"arithmetic": counted, "trial steps": tried}, taken)
         known = estimate_sweep(second, store, machine=machine)
-        wall_again = train(second, store, machine)
-        show(console, {"measured here": known}, store)
+        wall_again, taken_again = train(second, store, machine)
+        show(console, {"measured here": known}, taken_again)
         figures = {
             "wall_s": round(wall, 1),
             "trials_s": round(trial_seconds, 1),
             "arithmetic": round(counted.wall_seconds / wall, 3),
             "trial_steps": round(tried.wall_seconds / wall, 3),
             "measured_here": round(known.wall_seconds / wall_again, 3),
-            "trial_steps_median_run": round(statistics.median(ratios(tried, store)), 3),
+            "trial_steps_median_run": round(statistics.median(ratios(tried, taken)), 3),
             "host_memory": round(max(run.need.host for run in tried.runs) / largest, 3),
         }
         console.print(load())

@@ -33,7 +33,7 @@ app.command("eval", short_help="Likelihood of texts under a run")(evaluate.evalu
 app.command(short_help="Parameters and FLOPs of a model, exactly")(count.count)
 app.add_typer(corpus.app, name="corpus", short_help="Turn text into tokens")
 app.add_typer(data.app, name="data", short_help="The losses released with the paper")
-app.command(short_help="The whole story so far, on one page")(demo.demo)
+app.command(short_help="Tiny models, their laws and a page, in minutes")(demo.demo)
 
 
 def main() -> None:

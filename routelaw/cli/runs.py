@@ -113,7 +113,7 @@ def export(
     out: Annotated[Path, typer.Option(help="File to write: .csv (also .gz, .xz, .zst) or .parquet.")] = Path(
         "runs.csv"
     ),
-    everything: Annotated[bool, typer.Option("--all", help="Imported runs too, with a column source.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Imported runs too, with a column from_table.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace the file.")] = False,
 ) -> None:
     """The run table: one row per run and evaluation, as `fit`, `compare` and `report` read it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -69,14 +69,18 @@ def sweep(
     one_of(backend, BACKENDS, "--backend")
     overrides = settings_of(set_ or []) | ({} if corpus is None else {"corpus": str(corpus)})
     planned, kept = understood(file, overrides, plugin or []), Store(store)
-    machine = Machine.here([run.execution for run in planned.runs], jobs)
-    estimate = _estimated(planned, kept, machine, measure, price, device_name, plugin or [])
-    if dry_run:
-        print_json(estimate.to_json()) if as_json else show_estimate(planned, estimate)
-        return
-    if backend == "local" and (problem := too_large(estimate)):
-        raise InputError(problem)
     ray = Ray(address, cpus_per_run, gpus_per_run) if backend == "ray" else None
+    executions = [run.execution for run in planned.runs]
+    machine = Machine.on_cluster(executions, ray.cpus, ray.gpus) if ray else Machine.here(executions, jobs)
+    if dry_run or ray is None:  # what a cluster's nodes have is known to them alone
+        if ray and machine.device == "cuda" and not device_name:
+            raise InputError("say which GPU the cluster has, with --device-name, to estimate for it.")
+        estimate = _estimated(planned, kept, machine, measure, price, device_name, plugin or [])
+        if dry_run:
+            print_json(estimate.to_json()) if as_json else show_estimate(planned, estimate)
+            return
+        if problem := too_large(estimate):
+            raise InputError(problem)
     failed = carried_out(planned, kept, machine, ray, tuple(plugin or []), quiet=as_json)
     if as_json:
         print_json(_summary(planned, kept, failed))
@@ -159,7 +163,7 @@ def carried_out(
 ) -> dict[str, str]:
     """Train what is missing, longest runs first: the last minutes are then not spent on a single one.
 
-    Returns the reasons of the runs that failed.
+    Returns the reasons of the runs that failed. Where nothing is missing no worker is started.
     """
     from routelaw.cli.sweep_screen import watch
     from routelaw.sweeps.cluster import run_on_ray
@@ -167,14 +171,18 @@ def carried_out(
     from routelaw.sweeps.progress import work
     from routelaw.sweeps.task import Task
 
-    runs = sorted(sweep.runs, key=lambda run: -work(run.spec))
+    missing = [run for run in sweep.runs if not store.ended(run.spec.run_id)]
+    if len(missing) < len(sweep.runs) and not quiet:
+        count = len(sweep.runs) - len(missing)
+        typer.echo(f"{count} of {len(sweep.runs)} runs are in {store.path} already.", err=True)
+    if not missing:
+        return {}
+    store.check_writable()
+    runs = sorted(missing, key=lambda run: -work(run.spec))
+    tasks = [Task.of(run, machine.execution(run.execution), store, plugins) for run in runs]
     if ray is None:
-        tasks = [Task.of(run, machine.execution(run.execution), store, plugins) for run in runs]
         events = run_local(tasks, store, devices=machine.devices, threads=machine.threads)
     else:
-        share = max(1, int(ray.cpus))
-        executions = [replace(run.execution, threads=run.execution.threads or share) for run in runs]
-        tasks = [Task.of(run, execution, store, plugins) for run, execution in zip(runs, executions, strict=True)]
         events = run_on_ray(tasks, store, address=ray.address, cpus=ray.cpus, gpus=ray.gpus)
     return watch(events, sweep, store, quiet=quiet)
 

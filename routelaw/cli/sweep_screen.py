@@ -5,13 +5,16 @@ Where nobody watches (a pipe, a log file) a line per event takes the table's pla
 
 from __future__ import annotations
 
+import signal
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+    from types import FrameType
 
     from rich.console import Group
 
@@ -26,7 +29,8 @@ INTERRUPTED = 130
 
 
 def watch(events: Iterator[Event], sweep: Sweep, store: Store, *, quiet: bool) -> dict[str, str]:
-    """Follow a sweep to its end; returns the reasons of the runs that failed. Ctrl-C stops it in good order."""
+    """Follow a sweep to its end; returns the reasons of the runs that failed. Ctrl-C stops it in good order, and says
+    so before the workers are waited for: who sees nothing happen would press it again."""
     from rich.console import Console
     from rich.live import Live
 
@@ -37,7 +41,11 @@ def watch(events: Iterator[Event], sweep: Sweep, store: Store, *, quiet: bool) -
     specs = {run.spec.run_id: run.spec for run in sweep.runs}
     failed: dict[str, str] = {}
     watching = Watch(store, list(specs.values()))
-    with Live(console=console, auto_refresh=False, transient=True) as live:
+    stopping = "stopping in good order; Ctrl-C again does not wait."
+    with (
+        Live(console=console, auto_refresh=False, transient=True) as live,
+        _on_interrupt(lambda: console.print(stopping)),
+    ):
         try:
             for event in events:
                 progress = watching.now()
@@ -48,11 +56,31 @@ def watch(events: Iterator[Event], sweep: Sweep, store: Store, *, quiet: bool) -
                 if console.is_terminal:
                     live.update(_screen(progress), refresh=True)
         except KeyboardInterrupt:
-            live.update("stopping: every run leaves a checkpoint …", refresh=True)
             events.close()  # pyrefly: ignore
             typer.echo("stopped; the same command continues.", err=True)
             raise typer.Exit(INTERRUPTED) from None
     return failed
+
+
+@contextmanager
+def _on_interrupt(say: Callable[[], None]) -> Iterator[None]:
+    """Call `say` at the first Ctrl-C, or when a batch system or a closed terminal asks to end, before anything is
+    unwound; the next Ctrl-C is Python's own."""
+    asked = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+    def interrupted(_number: int, _frame: FrameType | None) -> None:
+        for number in asked:
+            signal.signal(number, signal.default_int_handler)
+        with suppress(OSError):  # the terminal may be gone
+            say()
+        raise KeyboardInterrupt
+
+    before = [signal.signal(number, interrupted) for number in asked]
+    try:
+        yield
+    finally:
+        for number, handler in zip(asked, before, strict=True):
+            signal.signal(number, handler)
 
 
 def _line(

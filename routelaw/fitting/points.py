@@ -14,7 +14,7 @@ import pandas as pd
 
 from routelaw.errors import InputError
 from routelaw.laws.law import Array, Law
-from routelaw.runs.table import DESCRIPTION, FINISHED, LOSS_PREFIX, RunTable
+from routelaw.runs.table import DESCRIPTION, FINISHED, LOSS_PREFIX, SOURCE, RunTable
 from routelaw.specs.nearest import nearest_hint
 from routelaw.specs.run import RouterSpec
 from routelaw.specs.techniques import DENSE, canonical_router
@@ -92,6 +92,7 @@ def select_points(
 ) -> Points:
     """The points of one router. `mixed` keeps every (K, R): the default for laws that do not read `experts`."""
     router = canonical_router(router)
+    _one_source(table)
     frame = _rows_of(table, router, target, include_dense)
     left_out: list[str] = []
     frame = _keep(frame, _last_status(frame) == FINISHED, "not finished", left_out)
@@ -179,6 +180,16 @@ def _last_status(frame: pd.DataFrame) -> pd.Series:
     """A run is what its last row says it is: earlier rows may have been written while it was running."""
     in_order = frame.sort_values("step", kind="stable")
     return in_order.groupby("run_id", sort=False)["status"].transform("last").reindex(frame.index)
+
+
+def _one_source(table: RunTable) -> None:
+    """Tables put together by `runs export --all` say whose a run is: no law holds for several corpora and recipes."""
+    names = [str(name) for name in table.frame[SOURCE].unique()] if SOURCE in table.frame else []
+    if len(names) > 1:
+        raise InputError(
+            f"{table.source}: its runs were put together from several tables ({', '.join(names[:4])}); no law holds "
+            f"for them all: keep the rows of one {SOURCE}."
+        )
 
 
 def _one_variant(frame: pd.DataFrame, router: str, asked: str | None, source: str) -> str:

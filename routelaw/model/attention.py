@@ -1,7 +1,8 @@
 """Causal self-attention with Transformer-XL relative positions (Dai et al. 2019) or rotary ones (Su et al. 2021).
 
 The paper's form has no global biases u and v: score_ij = (q_i·k_j + q_i·r_{i−j}) / √v with r = sinusoid·W_r, one
-projection d → H·v per block. Keys and values have their own size v, so H·v need not equal the width.
+projection d → H·v per block. Keys and values have their own size v, so H·v need not equal the width. Tensor-parallel
+processes have their share of the heads each; what they add to the residual stream is summed.
 
 Shapes: B batch, S sequence, D width, H heads, V key/value size.
 """
@@ -14,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from routelaw.model.parallel import NOBODY_ELSE, Team
 from routelaw.specs.architecture import Architecture
 
 ROPE_BASE = 10_000.0
@@ -51,10 +53,11 @@ def rotate(x_BHSV: Tensor) -> Tensor:
 
 
 class Attention(nn.Module):
-    def __init__(self, architecture: Architecture, positions: str) -> None:
+    def __init__(self, architecture: Architecture, positions: str, tensor: Team = NOBODY_ELSE) -> None:
         super().__init__()
-        width, inner = architecture.d_model, architecture.heads * architecture.kv_size
-        self.heads, self.kv_size, self.positions = architecture.heads, architecture.kv_size, positions
+        self.tensor, self.positions = tensor, positions
+        self.heads, self.kv_size = architecture.heads // tensor.size, architecture.kv_size
+        width, inner = architecture.d_model, self.heads * self.kv_size
         self.query = nn.Linear(width, inner, bias=False)
         self.key = nn.Linear(width, inner, bias=False)
         self.value = nn.Linear(width, inner, bias=False)
@@ -63,13 +66,14 @@ class Attention(nn.Module):
             self.relative = nn.Linear(width, inner, bias=False)
 
     def forward(self, x_BSD: Tensor) -> Tensor:
+        x_BSD = self.tensor.enter(x_BSD)
         q, k, v = (self._heads(project(x_BSD)) for project in (self.query, self.key, self.value))
         if self.positions == "rope":
             mixed = F.scaled_dot_product_attention(rotate(q), rotate(k), v, is_causal=True)
         else:
             mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=self._relative_scores(x_BSD, q))
         B, _, S, _ = mixed.shape
-        return self.out(mixed.transpose(1, 2).reshape(B, S, self.heads * self.kv_size))
+        return self.tensor.leave(self.out(mixed.transpose(1, 2).reshape(B, S, self.heads * self.kv_size)))
 
     def _relative_scores(self, x_BSD: Tensor, q_BHSV: Tensor) -> Tensor:
         """q_i·r_{i−j}/√v where j ≤ i and −∞ elsewhere: an additive mask for the attention product."""

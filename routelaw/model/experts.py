@@ -8,6 +8,10 @@ strides, and was measured within 5 % of the plain way from width 128 on.)
 `grouped_mm` leaves the rows of dropped assignments uninitialised, forwards and backwards. They are masked where they
 would get out: in the output of `combine` and in the gradient of `dispatch`, never multiplied by zero.
 
+Spread over processes, each has some of the experts (whole layers of them where nothing is spread): sorted rows are
+already in the order of the processes they go to, one all-to-all takes them there and another one back. Tensor-parallel
+processes have their share of every expert's hidden units.
+
 Gathering rows has a scatter as its gradient; here both directions are permutations and sums over a fixed axis, which
 makes them deterministic at any number of threads.
 
@@ -23,6 +27,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from routelaw.model.exchange import exchange_plan
+from routelaw.model.parallel import NOBODY_ELSE, Team
 from routelaw.routers.router import Routing
 
 Ends = Tensor | list[int]
@@ -115,19 +121,24 @@ def ends_for(x: Tensor, taken_E: Tensor) -> Ends:
 class Experts(nn.Module):
     """E feed-forward stacks. A dense FFW is the same with E = 1 and no routing."""
 
-    def __init__(self, width: int, experts: int, ffws: int = 1) -> None:
+    def __init__(
+        self, width: int, experts: int, ffws: int = 1, expert_team: Team = NOBODY_ELSE, tensor: Team = NOBODY_ELSE
+    ) -> None:
         super().__init__()
-        self.experts, self.ffws = experts, ffws
-        self.up = nn.ParameterList([nn.Parameter(torch.empty(experts, width, 4 * width)) for _ in range(ffws)])
-        self.down = nn.ParameterList([nn.Parameter(torch.empty(experts, 4 * width, width)) for _ in range(ffws)])
+        self.experts, self.ffws, self.team, self.tensor = experts, ffws, expert_team, tensor
+        self.local = experts // expert_team.size
+        hidden = 4 * width // tensor.size
+        self.up = nn.ParameterList([nn.Parameter(torch.empty(self.local, width, hidden)) for _ in range(ffws)])
+        self.down = nn.ParameterList([nn.Parameter(torch.empty(self.local, hidden, width)) for _ in range(ffws)])
         # The first FFW of a stack uses the block's LayerNorm; each further one has its own in every expert.
-        self.norm_scale = nn.ParameterList([nn.Parameter(torch.empty(experts, width)) for _ in range(ffws - 1)])
-        self.norm_offset = nn.ParameterList([nn.Parameter(torch.empty(experts, width)) for _ in range(ffws - 1)])
+        self.norm_scale = nn.ParameterList([nn.Parameter(torch.empty(self.local, width)) for _ in range(ffws - 1)])
+        self.norm_offset = nn.ParameterList([nn.Parameter(torch.empty(self.local, width)) for _ in range(ffws - 1)])
 
     def dense(self, normed_TD: Tensor) -> Tensor:
         """What a single FFW adds to the residual stream of every token."""
         if normed_TD.device.type == "cuda":
-            return F.gelu(normed_TD @ self.up[0].squeeze(0)) @ self.down[0].squeeze(0)
+            hidden_TF = F.gelu(self.tensor.enter(normed_TD) @ self.up[0].squeeze(0))
+            return self.tensor.leave(hidden_TF @ self.down[0].squeeze(0))
         return self._ffw(0, normed_TD, [0, normed_TD.shape[0]])
 
     def forward(self, normed_TD: Tensor, residual_TD: Tensor, routing: Routing, kept_N: Tensor) -> Tensor:
@@ -140,17 +151,30 @@ class Experts(nn.Module):
         inverse_N[order_N] = torch.arange(N, device=order_N.device)
         taken_E = torch.zeros(self.experts + 1, dtype=torch.int64, device=queue_N.device)
         taken_E = taken_E.scatter_add(0, queue_N, torch.ones_like(queue_N))[:-1]
-        ends = ends_for(normed_TD, taken_E)
 
         rows_ND = _Dispatch.apply(normed_TD, order_N, inverse_N, kept_N)
-        added_ND = self._ffw(0, rows_ND, ends)  # pyrefly: ignore
-        if self.ffws > 1:
-            residual_ND = _Dispatch.apply(residual_TD, order_N, inverse_N, kept_N)
-            added_ND = self._stack(added_ND, residual_ND, queue_N[order_N], ends)  # pyrefly: ignore
+        residual_ND = _Dispatch.apply(residual_TD, order_N, inverse_N, kept_N) if self.ffws > 1 else None
+        if self.team.size > 1:
+            added_ND = self._elsewhere(rows_ND, residual_ND, taken_E)  # pyrefly: ignore
+        else:
+            added_ND = self._computed(rows_ND, residual_ND, queue_N[order_N], ends_for(normed_TD, taken_E))
         added_ND: Tensor = _Combine.apply(added_ND, order_N, inverse_N, kept_N)  # pyrefly: ignore
         if routing.weight_N is not None:
             added_ND = added_ND * routing.weight_N[:, None].to(added_ND.dtype)
         return added_ND if N == T else added_ND.view(T, -1, D).sum(1)
+
+    def _computed(self, rows_ND: Tensor, residual_ND: Tensor | None, queue_N: Tensor, ends: Ends) -> Tensor:
+        """What this process's experts make of rows sorted by expert."""
+        added_ND = self._ffw(0, rows_ND, ends)
+        return added_ND if residual_ND is None else self._stack(added_ND, residual_ND, queue_N, ends)
+
+    def _elsewhere(self, rows_ND: Tensor, residual_ND: Tensor | None, taken_E: Tensor) -> Tensor:
+        """Rows sorted by expert go to the processes that have the experts, and what these make of them comes back."""
+        there = exchange_plan(taken_E.view(self.team.size, self.local), self.team)
+        arrived_ND = there.send(rows_ND)
+        stacked_ND = None if residual_ND is None else there.send(residual_ND)
+        made_ND = self._computed(arrived_ND, stacked_ND, there.queue_N, ends_for(rows_ND, there.taken_E))
+        return there.send_back(made_ND, rows_ND.shape[0])
 
     def _stack(self, total_ND: Tensor, residual_ND: Tensor, queue_N: Tensor, ends: Ends) -> Tensor:
         """The FFWs after the first, on rows sorted by expert; the sum of what all of them add."""
@@ -161,7 +185,8 @@ class Experts(nn.Module):
         return total_ND
 
     def _ffw(self, i: int, x_ND: Tensor, ends: Ends) -> Tensor:
-        return grouped_product(F.gelu(grouped_product(x_ND, self.up[i], ends)), self.down[i], ends)
+        hidden_NF = F.gelu(grouped_product(self.tensor.enter(x_ND), self.up[i], ends))
+        return self.tensor.leave(grouped_product(hidden_NF, self.down[i], ends))
 
 
 def _rows(table_ED: Tensor, queue_N: Tensor, ends: Ends) -> Tensor:

@@ -20,7 +20,10 @@ from torch import Tensor, nn
 
 from routelaw.model.attention import Attention
 from routelaw.model.capacity import within_capacity
+from routelaw.model.cuts import Cut, cuts_of
+from routelaw.model.dealing import Deal, deal
 from routelaw.model.experts import Experts
+from routelaw.model.parallel import ALONE, NOBODY_ELSE, Parallel, Team
 from routelaw.routers.randomness import Randomness
 from routelaw.routers.router import RouteContext, Router, Routing, router_class
 from routelaw.specs.run import RunSpec
@@ -37,6 +40,10 @@ class RoutedLayer:
     block: int
     routing: Routing
     kept_N: Tensor
+    ctx: RouteContext
+    """The tokens it is about and their groups."""
+    deal: Deal | None = None
+    """Where those tokens are from, if they were dealt out among processes."""
 
 
 @dataclass
@@ -60,17 +67,33 @@ class StepContext:
     training: bool
     shuffle_groups: int = 1
     """Neighbouring groups among which tokens are dealt anew, in each layer differently; 1 is no shuffle."""
+    batch: Team = NOBODY_ELSE
+    """The processes that each hold a part of the batch."""
+    span: int = 1
+    """Processes over which a block of such groups extends."""
 
-    def of_layer(self, layer: int, sequence_length: int) -> RouteContext:
+    def of_layer(self, layer: int, sequence_length: int, deal: Deal | None = None) -> RouteContext:
         random = self._random(layer)
-        return RouteContext(self.token_T, self.members_of(layer), self.valid_T, random, self.training, sequence_length)
+        token_T, members_GM = self.token_T, self.members_of(layer)
+        if deal is not None:
+            token_T = deal.token_T
+            members_GM = torch.arange(len(token_T), device=token_T.device).view_as(self.members_GM)
+        return RouteContext(token_T, members_GM, self.valid_T, random, self.training, sequence_length)
+
+    def deal_of(self, layer: int) -> Deal | None:
+        """How a layer's tokens are dealt out among processes, where a shuffle block spans several."""
+        if self.span == 1:
+            return None
+        first = self.token_T[0] - self.batch.rank % self.span * len(self.token_T)
+        numbers_B = first + torch.arange(self.span * len(self.token_T), device=self.token_T.device)
+        return deal(self._random(layer).bits(SHUFFLE_PURPOSE, numbers_B)[:, 0], first, self.span, self.batch)
 
     def members_of(self, layer: int) -> Tensor:
         """(G, M): the groups of a layer, after the paper's shuffle by (seed, step, layer, block of groups).
 
         It keeps a token's neighbours from learning about it through the assignment.
         """
-        if self.shuffle_groups == 1:
+        if self.shuffle_groups == 1 or self.span > 1:
             return self.members_GM
         block = self.shuffle_groups * self.members_GM.shape[1]
         key_BT = self._random(layer).bits(SHUFFLE_PURPOSE, self.token_T)[:, 0][self.members_GM].view(-1, block)
@@ -82,16 +105,18 @@ class StepContext:
 
 
 class Block(nn.Module):
-    def __init__(self, spec: RunSpec, number: int, has_router: bool) -> None:
+    def __init__(self, spec: RunSpec, number: int, has_router: bool, parallel: Parallel) -> None:
         super().__init__()
         architecture, router = spec.model.architecture, spec.router
         width = architecture.d_model
         routed = number in spec.routed_blocks
         self.number, self.routed, self.spec = number, routed, router
         self.attention_norm = nn.LayerNorm(width)
-        self.attention = Attention(architecture, spec.model.positions)
+        self.attention = Attention(architecture, spec.model.positions, parallel.tensor)
         self.ffw_norm = nn.LayerNorm(width)
-        self.experts = Experts(width, router.experts if routed else 1, router.ffws_per_expert if routed else 1)
+        team = parallel.expert if routed else NOBODY_ELSE
+        count, ffws = (router.experts, router.ffws_per_expert) if routed else (1, 1)
+        self.experts = Experts(width, count, ffws, team, parallel.tensor)
         self.router: Router | None = None
         if has_router:
             settled = replace(router, group_tokens=spec.group_tokens)  # so that a router can refuse it before any step
@@ -105,9 +130,15 @@ class Block(nn.Module):
         normed_TD = self.ffw_norm(residual_TD)
         if not self.routed:
             return x_BSD + self.experts.dense(normed_TD).view_as(x_BSD), None
-        routing, kept_N = self._decide(normed_TD, ids_T, step.of_layer(self.number, x_BSD.shape[1]), shared)
+        dealt = shared.deal if shared is not None else step.deal_of(self.number)
+        if dealt is not None:
+            normed_TD, ids_T = dealt.there(normed_TD), dealt.there(ids_T)
+            residual_TD = dealt.there(residual_TD) if self.experts.ffws > 1 else residual_TD
+        ctx = step.of_layer(self.number, x_BSD.shape[1], dealt) if shared is None else shared.ctx
+        routing, kept_N = self._decide(normed_TD, ids_T, ctx, shared)
         added_TD = self.experts(normed_TD, residual_TD, routing, kept_N)
-        return x_BSD + added_TD.view_as(x_BSD), RoutedLayer(self.number, routing, kept_N)
+        added_TD = added_TD if dealt is None else dealt.home(added_TD)
+        return x_BSD + added_TD.view_as(x_BSD), RoutedLayer(self.number, routing, kept_N, ctx, dealt)
 
     def _decide(
         self, normed_TD: Tensor, ids_T: Tensor, ctx: RouteContext, shared: RoutedLayer | None
@@ -123,15 +154,16 @@ class Block(nn.Module):
 
 
 class Transformer(nn.Module):
-    def __init__(self, spec: RunSpec) -> None:
+    def __init__(self, spec: RunSpec, parallel: Parallel = ALONE) -> None:
+        """With `parallel`, this process's share of the model."""
         super().__init__()
         architecture = spec.model.architecture
-        self.spec = spec
+        self.spec, self.parallel = spec, parallel
         self.embedding = nn.Parameter(torch.empty(spec.model.vocabulary, architecture.d_model))
         routed = spec.routed_blocks
         deciding = routed[:1] if spec.router.shared_decisions else routed
         self.blocks = nn.ModuleList(
-            Block(spec, number, has_router=number in deciding) for number in range(1, architecture.blocks + 1)
+            Block(spec, number, number in deciding, parallel) for number in range(1, architecture.blocks + 1)
         )
         self.final_norm = nn.LayerNorm(architecture.d_model)
         self.initialise(spec.train.seed)
@@ -158,6 +190,7 @@ class Transformer(nn.Module):
     def initialise(self, seed: int) -> None:
         """Every tensor from a seed of its own name; matrices into the residual stream are smaller."""
         blocks = self.spec.model.architecture.blocks
+        cuts = cuts_of(self)
         for name, parameter in self.named_parameters():
             if "norm" in name:
                 parameter.fill_(0.0 if name.endswith(("bias", "offset")) or "norm_offset" in name else 1.0)
@@ -166,16 +199,23 @@ class Transformer(nn.Module):
             else:
                 into_residual = ".down." in name or name.endswith("attention.out.weight")
                 deviation = INIT_DEVIATION / (math.sqrt(2 * blocks) if into_residual else 1.0)
-                _draw(parameter, name, seed, deviation, per_expert=".experts." in name)
+                _draw(parameter, cuts[name], name, seed, deviation)
 
 
 LOGIT_ROWS = 8192
 
 
-def _draw(parameter: Tensor, name: str, seed: int, deviation: float, per_expert: bool) -> None:
-    pieces = list(parameter) if per_expert else [parameter]
-    for index, piece in enumerate(pieces):
-        digest = hashlib.sha256(f"{seed}/{name}/{index}".encode()).digest()
-        generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little") >> 1)
-        drawn = torch.randn(piece.shape, generator=generator, dtype=torch.float32) * deviation
-        piece.copy_(drawn.to(piece.dtype))
+def _draw(parameter: Tensor, cut: Cut, name: str, seed: int, deviation: float) -> None:
+    """This process's part of what a single process would draw; experts one by one, each from a seed of its own."""
+    if ".experts." not in name:
+        parameter.copy_(_drawn(cut.shape, f"{seed}/{name}/0", deviation)[cut.slices])
+        return
+    for index, piece in enumerate(parameter):
+        whole = _drawn(cut.shape[1:], f"{seed}/{name}/{cut.start[0] + index}", deviation)
+        piece.copy_(whole[cut.slices[1:]])
+
+
+def _drawn(shape: tuple[int, ...], key: str, deviation: float) -> Tensor:
+    digest = hashlib.sha256(key.encode()).digest()
+    generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little") >> 1)
+    return torch.randn(shape, generator=generator, dtype=torch.float32) * deviation

@@ -11,7 +11,7 @@ from routelaw.errors import InputError
 from routelaw.runs.files import read_runs
 from routelaw.runs.folders import EVALUATIONS
 from routelaw.runs.store import FAILED, Store, StoredRun
-from routelaw.runs.table import FINISHED, RunTable
+from routelaw.runs.table import FINISHED, SOURCE, RunTable
 from routelaw.specs.run import RunSpec, meaning_of
 
 OWN = "own"
@@ -51,14 +51,23 @@ class Material:
     """The table without the runs set aside."""
 
 
+def _by_source(table: RunTable) -> list[Material]:
+    """A table put together from several sources falls into them again."""
+    names = list(table.frame[SOURCE].unique()) if SOURCE in table.frame else []
+    if len(names) < 2:
+        return [Material(OWN, table.source, table, comparable=table)]
+    rows = {str(name): table.frame[table.frame[SOURCE] == name].reset_index(drop=True) for name in names}
+    parts = {name: replace(table, frame=frame) for name, frame in rows.items()}
+    return [Material(name, f"{name} in {table.source}", part, comparable=part) for name, part in parts.items()]
+
+
 def read_material(path: str | Path) -> list[Material]:
     """The source at `path`: a store's own runs first, then its imported tables."""
     path = Path(path)
     if (path / EVALUATIONS).is_file():
         return [_own([StoredRun(path.name, path)], read_runs(path))]
     if not path.is_dir():
-        table = read_runs(path)
-        return [Material(OWN, table.source, table, comparable=table)]
+        return _by_source(read_runs(path))
     store = Store(path)
     runs = store.runs()
     found = [_own(runs, _table(store, runs))] if runs else []

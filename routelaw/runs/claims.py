@@ -68,7 +68,7 @@ class Attempt:
                     f"{self.folder}."
                 ) from None
             first = False
-        for _, other in self.store.attempts(self.run_id):
+        for other in self.store.leftovers(self.run_id):
             shutil.rmtree(other, ignore_errors=True)  # superseded: what led here is in the published folder
         return first
 
@@ -78,11 +78,12 @@ class Attempt:
 
     def _keep_alive(self, every: float) -> None:
         while not self._done.wait(every):
-            newest = self.store.attempts(self.run_id)
-            if self.store.ended(self.run_id) or (newest and newest[-1][1] != self.folder):
-                self.lost.set()
             with suppress(OSError):
                 os.utime(self.folder / LEASE)
+            with suppress(OSError):  # a hiccup of the file system must not end the signs of life
+                newest = self.store.attempts(self.run_id)
+                if self.store.ended(self.run_id) or (newest and newest[-1][1] != self.folder):
+                    self.lost.set()
 
     def _stop_beating(self) -> None:
         self._done.set()
@@ -119,9 +120,9 @@ def _take(store: Store, run_id: str, host: str, lease_seconds: float) -> tuple[P
         claim = _lock_in(newest)
         if claim is None:
             raise Busy(run_id)
-        if not newest.is_dir() or store.ended(run_id):  # published between the look and the lock
+        if not newest.is_dir() or store.ended(run_id):  # published between the look and the lock, or removed
             claim.close()
-            raise Ended(run_id)
+            raise Ended(run_id) if store.ended(run_id) else Busy(run_id)
         write_lease(newest, host)
         return newest, claim
     if is_fresh(newest, lease_seconds):
@@ -141,7 +142,7 @@ def _begin(store: Store, run_id: str, number: int, earlier: Path | None, host: s
         claim = lock(aside / CLAIM)
         write_lease(aside, host)
         aside.rename(final)
-    except (OSError, shutil.Error) as error:
+    except (OSError, InputError) as error:  # shutil.Error is an OSError
         shutil.rmtree(aside, ignore_errors=True)
         if claim is not None:
             claim.close()
@@ -157,10 +158,15 @@ def _adopt(store: Store, run_id: str) -> None:
     folder = store.path / run_id
     if not folder.is_dir() or (folder / RESULT).is_file() or store.attempts(run_id):
         return
-    trains = lock(folder / TRAINS)
+    try:
+        trains = lock(folder / TRAINS)
+    except FileNotFoundError:  # another adopts it in this instant
+        raise Busy(run_id) from None
     if trains is None:
         raise Busy(run_id)
     with trains, suppress(FileNotFoundError):
+        if not folder.is_dir() or (folder / RESULT).is_file():  # adopted or ended between the look and the lock
+            return
         write_lease(folder, this_host())
         folder.rename(store.path / UNFINISHED / f"{run_id}.1")
 
@@ -173,9 +179,17 @@ def _lock_in(folder: Path) -> IO[bytes] | None:
 
 
 def _link_or_copy(source: str, target: str) -> None:
-    """Checkpoints never change, so a link is a copy; what is appended to must be one."""
+    """Checkpoints never change, so a link is a copy; what is appended to must be one.
+
+    copytree keeps an OSError to itself until the end, and then without its number: only what is gone may pass so.
+    """
     if Path(source).suffix == ".safetensors":
         with suppress(OSError):
             os.link(source, target)
             return
-    shutil.copy2(source, target)
+    try:
+        shutil.copy2(source, target)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise unwritable(Path(target), error) from None

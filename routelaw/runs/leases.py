@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import socket
+import time
 import uuid
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -36,15 +38,23 @@ def host_of(folder: Path) -> str | None:
 
 
 def is_fresh(folder: Path, lease_seconds: float = LEASE_SECONDS) -> bool:
-    """By the clock of the file system, the only one that all hosts share."""
-    probe = folder.parent / f".now.{uuid.uuid4().hex}"
     try:
-        probe.touch()
-        return probe.stat().st_mtime - (folder / LEASE).stat().st_mtime < lease_seconds
+        return _now_at(folder.parent) - (folder / LEASE).stat().st_mtime < lease_seconds
     except FileNotFoundError:
         return False
+
+
+def _now_at(folder: Path) -> float:
+    """By the clock of the file system, the only one that all hosts share; by ours for who may only read."""
+    probe = folder / f".now.{uuid.uuid4().hex}"
+    try:
+        probe.touch()
+        return probe.stat().st_mtime
+    except OSError:
+        return time.time()
     finally:
-        probe.unlink(missing_ok=True)
+        with suppress(OSError):
+            probe.unlink(missing_ok=True)
 
 
 def is_held(folder: Path) -> bool:

@@ -10,7 +10,7 @@ from routelaw.errors import InputError
 from routelaw.runs.files import read_runs
 from routelaw.runs.folders import EVALUATIONS, table_of
 from routelaw.runs.store import IMPORTED, Store
-from routelaw.runs.table import RunTable
+from routelaw.runs.table import SOURCE, RunTable
 from routelaw.runs.writing import write_atomically
 from routelaw.specs.run import RunSpec
 from routelaw.specs.sizes import size_label
@@ -54,7 +54,7 @@ def filtered(rows: pd.DataFrame, wanted: Mapping[str, str]) -> pd.DataFrame:
 
 
 def export_table(store: Store, *, everything: bool) -> RunTable:
-    """The store's own runs as one table; with `everything` the imported ones too, told apart by a column `source`."""
+    """The store's own runs as one table; with `everything` imported ones too, told apart by `from_table`."""
     if not everything:
         return store.table()
     tables = {name: read_runs(path) for name, path in store.imported().items()}
@@ -63,7 +63,7 @@ def export_table(store: Store, *, everything: bool) -> RunTable:
     if not tables:
         raise InputError(f"{store.path}: there are no runs in it.")
     # A table without steps has one row per run; a number of 0 lets it stand beside those that have them.
-    frames = [t.frame.assign(source=name, step=t.frame["step"].fillna(0)) for name, t in tables.items()]
+    frames = [t.frame.assign(**{SOURCE: name, "step": t.frame["step"].fillna(0)}) for name, t in tables.items()]
     return RunTable.from_frame(pd.concat(frames, ignore_index=True), str(store.path))
 
 

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import json
 import shutil
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from routelaw.errors import InputError
+from routelaw.errors import InputError, unwritable
 from routelaw.runs.folders import EVALUATIONS, LOG, RESULT, SPEC, last_row, read_lines, table_of
 from routelaw.runs.leases import is_held
 from routelaw.runs.table import RunTable
@@ -85,6 +86,15 @@ class Store:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
 
+    def check_writable(self) -> None:
+        """Make the folder, and learn now what each run of a sweep would otherwise fail of in turn."""
+        try:
+            (self.path / UNFINISHED).mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=self.path / UNFINISHED):
+                pass
+        except OSError as error:
+            raise unwritable(self.path, error) from None
+
     def runs(self) -> list[StoredRun]:
         """Every run that ended or began, by id: once, as it now stands."""
         ended = {run.run_id: run for run in self._folders()}
@@ -98,6 +108,10 @@ class Store:
         """Number and folder of each attempt not published, oldest first."""
         return [(n, folder) for of, n, folder in sorted(self._attempts()) if of == run_id]
 
+    def leftovers(self, run_id: str) -> list[Path]:
+        """All that lies unfinished of a run: attempts, and copies that a process was killed over."""
+        return [*(folder for _, folder in self.attempts(run_id)), *(self.path / UNFINISHED).glob(f".{run_id}.*")]
+
     def find(self, run_id: str) -> StoredRun:
         """A run by its id, or by the beginning of one."""
         runs = {run.run_id: run for run in self.runs()}
@@ -106,7 +120,9 @@ class Store:
             return runs[found[0]]
         if found:
             raise InputError(f"{self.path}: {run_id} may be any of {', '.join(found[:5])}; give more of the id.")
-        raise InputError(f"{self.path} has no run {run_id!r}{nearest_hint(run_id, runs)}; `runs list` shows them.")
+        raise InputError(
+            f"{self.path} has no run {run_id!r} of its own{nearest_hint(run_id, runs)}; `runs list` shows them."
+        )
 
     def table(self) -> RunTable:
         """The run table of the store's own runs, those still going on included. Imported tables stay apart: they have
@@ -124,7 +140,7 @@ class Store:
         """The run, all attempts at it included, or the imported table of that name, for good."""
         if run_id in self.imported():
             self.imported()[run_id].unlink()
-        for folder in (self.path / run_id, *(folder for _, folder in self.attempts(run_id))):
+        for folder in (self.path / run_id, *self.leftovers(run_id)):
             if folder.exists():
                 gone = folder.with_name(f".{folder.name}.removed")
                 shutil.rmtree(gone, ignore_errors=True)

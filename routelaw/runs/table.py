@@ -18,6 +18,8 @@ REQUIRED = ("run_id", "router", "experts", "active_params")
 SAME_THROUGHOUT_A_RUN = ("router", "variant", "experts", "k", "routing_frequency", "active_params")
 LOSS_PREFIX = "loss_"
 FINISHED = "finished"
+SOURCE = "from_table"
+"""An extra column: whose a run is, in tables that were put together from several."""
 SAME_SIZE = 1.1
 
 

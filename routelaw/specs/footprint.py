@@ -21,6 +21,8 @@ NUMBER = {"float32": 4, "float64": 8, "bfloat16": 2}
 PROCESS_FLOOR = 420_000_000
 """Resident size of a process that has trained, evaluated and saved a tiny model: Python, torch, NumPy, and what AdamW
 imports. VmHWM after runs 16 wide: 410 MB, 262 of them its own (torch 2.13 for CPUs)."""
+CUDA_BUILD_FLOOR = 750_000_000
+"""The same with a build of torch for GPUs, used on a CPU: 740 MB were left of a worker's 920 (torch 2.11, CUDA 13)."""
 ALLOCATOR_SLACK = 1.25
 """What comes and goes leaves holes. Largest resident size of six runs on a CPU (0.05M to 3M, up to 512 experts): need
 over truth .88 to 1.0 with this, .77 to .96 without; .94 to 1.01 without where malloc is told to return every large
@@ -50,8 +52,10 @@ class Footprint:
     """Kept for the backward pass of one micro-batch."""
     logits: int
     """Log-probabilities kept for the same."""
+    evaluation: int
+    """What a forward pass in evaluation holds."""
     at_once: int
-    """The most that gradients, activations, logits and what passes come to at one moment."""
+    """The most of gradients, activations, logits, evaluation and what passes at one moment."""
 
     @property
     def total(self) -> int:
@@ -95,6 +99,7 @@ def footprint(spec: RunSpec, micro_batches: int = 1, precision: str = "float32",
         gradients=numbers * wide,
         activations=sum(forward.blocks) + forward.last,
         logits=forward.logits,
+        evaluation=evaluation.without_gradients,
         at_once=max(moments),
     )
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from statistics import median
 
 from routelaw.errors import InputError
 from routelaw.specs.footprint import Footprint
@@ -96,9 +97,9 @@ def device_here(kind: str, threads: int, precision: str) -> Device:
     execution = ExecutionSpec(threads=threads)
 
     def timed(work: Callable[[], object], seconds: float = 0.03) -> float:
-        """Seconds of one call, the best of three turns: other work on the machine only ever adds."""
+        """Seconds of one call, the median of three turns."""
         with settings(execution, where):
-            return min(_mean_seconds(work, seconds, where.type == "cuda") for _ in range(3))
+            return median(_mean_seconds(work, seconds, where.type == "cuda") for _ in range(3))
 
     found: dict[int, float] = {}
 

@@ -7,17 +7,21 @@ last checkpoint; between hosts it is taken over once its lease has gone cold (ru
 from __future__ import annotations
 
 import logging
+import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from routelaw.errors import InputError
 from routelaw.runs.store import Store
 from routelaw.sweeps.events import Event, Started, Tick
 from routelaw.sweeps.schedule import Schedule
-from routelaw.sweeps.task import FAILED, Outcome, Task, reason_of
+from routelaw.sweeps.task import FAILED, STOPPED, Outcome, Task, reason_of
 
 TICK = 0.5
+GRACE = 30.0
+"""Seconds the runs have for a last checkpoint when the sweep is told to stop."""
 AHEAD = 2
 """Tasks handed to Ray per slot of the cluster: enough that no slot waits, few enough to stop soon."""
 
@@ -31,17 +35,18 @@ def run_on_ray(
     try:
         slots = _slots(ray, cpus, gpus)
         remote = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=0)(_carry_out)
-        yield from _run(ray, remote, Schedule(tasks, store), AHEAD * slots)
+        yield from _run(ray, remote, Schedule(tasks, store), AHEAD * slots, store.path / f".stop.{uuid.uuid4().hex}")
     finally:
         ray.shutdown()
 
 
-def _run(ray: Any, remote: Any, schedule: Schedule, most: int) -> Iterator[Event]:
+def _run(ray: Any, remote: Any, schedule: Schedule, most: int, stop: Path) -> Iterator[Event]:
+    """`stop` is a file that, once it is there, tells this sweep's runs on any node to leave a checkpoint and end."""
     given: dict[Any, Task] = {}
     try:
         while not schedule.over:
             while len(given) < most and (task := schedule.next_task()):
-                given[remote.remote(asdict(task))] = task
+                given[remote.remote(asdict(task), str(stop))] = task
                 yield Started(task.run_id)
             done, _ = ray.wait(list(given), timeout=TICK) if given else ([], [])
             for reference in done:
@@ -49,8 +54,12 @@ def _run(ray: Any, remote: Any, schedule: Schedule, most: int) -> Iterator[Event
                 yield from _settled(ray, reference, task, schedule)
             yield Tick()
     finally:
-        for reference in given:
-            ray.cancel(reference)
+        if given:
+            stop.touch()
+            _, late = ray.wait(list(given), num_returns=len(given), timeout=GRACE)
+            for reference in late:
+                ray.cancel(reference)
+            stop.unlink(missing_ok=True)
 
 
 def _settled(ray: Any, reference: Any, task: Task, schedule: Schedule) -> Iterator[Event]:
@@ -64,11 +73,13 @@ def _settled(ray: Any, reference: Any, task: Task, schedule: Schedule) -> Iterat
     yield from schedule.settle(outcome)
 
 
-def _carry_out(task: dict[str, Any]) -> dict[str, Any]:
+def _carry_out(task: dict[str, Any], stop: str) -> dict[str, Any]:
     """On a node, in a worker of Ray's."""
     from routelaw.sweeps.task import Task, carry_out
 
-    return asdict(carry_out(Task(**task)))
+    if Path(stop).exists():  # it stood in the queue when the sweep was stopped
+        return asdict(Outcome(task["run_id"], STOPPED))
+    return asdict(carry_out(Task(**task), Path(stop).exists))
 
 
 def _connected(address: str | None) -> Any:

@@ -18,7 +18,7 @@ from routelaw.runs.store import Store
 from routelaw.specs.footprint import Footprint
 from routelaw.specs.sizes import size_label
 from routelaw.sweeps.arithmetic import known_device
-from routelaw.sweeps.memory import Need, Room, complaint, need_of, room_here
+from routelaw.sweeps.memory import Need, Room, complaint, in_words, room_here
 from routelaw.sweeps.pace import ARITHMETIC, Pace, Shape
 from routelaw.sweeps.pacing import Notice, Pacing, evaluated_tokens
 from routelaw.sweeps.progress import work
@@ -104,11 +104,13 @@ class SweepEstimate:
         there = f", {done} are there" if done else ""
         said = [
             f"{len(self.left)} runs to do{there}: {clock} with {self.jobs} at a time on {self.device}, "
-            f"{self.device_hours:.3g} device hours{cost}; checkpoints of {self.checkpoint_bytes / 1e9:.2g} GB."
+            f"{self.device_hours:.3g} device hours{cost}; checkpoints of {in_words(self.checkpoint_bytes)}."
         ]
         if self.rough:
+            alone = ", and for a run that shares its device with none" if self.share < 1 else ""
             said.append(
-                "Times by arithmetic are rough (a third off is usual): --measure times a few steps of every shape."
+                f"Times by arithmetic are rough (a third off is usual){alone}: "
+                "--measure times a few steps of every shape."
             )
         return said + ([problem] if (problem := too_large(self)) else [])
 
@@ -185,8 +187,7 @@ def estimate_sweep(
 def _estimate(
     pacing: Pacing, run: PlannedRun, paces: Mapping[Shape, Pace], share: float, price: float | None
 ) -> RunEstimate:
-    memory = pacing.memory(run)
-    need = need_of(memory, pacing.gpu)
+    memory, need = pacing.memory(run), pacing.need(run)
     if pacing.store.ended(run.spec.run_id):
         return RunEstimate(run, memory, need, 0.0, DONE, None if price is None else 0.0)
     pace = paces[pacing.shape(run)]

@@ -28,6 +28,13 @@ class Machine:
         devices = tuple((gpus or ["cpu"])[job % max(len(gpus), 1)] for job in range(jobs))
         return cls(devices, threads or max(1, cores // jobs))
 
+    @classmethod
+    def on_cluster(cls, executions: Sequence[ExecutionSpec], cpus: float, gpus: float) -> Machine:
+        """A run's share of some node. It goes to a GPU if it was given one, and must not hope for one otherwise."""
+        if not gpus and any(execution.device.startswith("cuda") for execution in executions):
+            raise InputError("the sweep asks for a GPU: say how much of one a run needs, with --gpus-per-run.")
+        return cls(("cuda" if gpus else "cpu",), max(1, int(cpus)))
+
     @property
     def jobs(self) -> int:
         return len(self.devices)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from routelaw.specs.footprint import CUDA_CONTEXT, CUDA_HOST_FLOOR, PROCESS_FLOOR, Footprint
+from routelaw.specs.footprint import CUDA_BUILD_FLOOR, CUDA_CONTEXT, CUDA_HOST_FLOOR, PROCESS_FLOOR, Footprint
 
 PROC = Path("/proc")
 CGROUPS = Path("/sys/fs/cgroup")
@@ -32,12 +32,30 @@ class Need:
     host: int
 
 
-def need_of(memory: Footprint, gpu: bool) -> Need:
-    """On a GPU, the host holds the model in float32 as it is built, and a copy of the optimiser when that is saved."""
+def need_of(memory: Footprint, gpu: bool, shared: bool, floor: int = PROCESS_FLOOR) -> Need:
+    """`floor` is what a process on a CPU takes anyway.
+
+    On a GPU, the host holds the model in float32 as it is built, and two copies of the optimiser's statistics when they
+    are saved (from the GPU, and as bytes). Where a process has a GPU to itself, torch gives holes back before it fails;
+    other processes would not get them.
+    """
     if not gpu:
-        return Need(0, memory.with_slack + PROCESS_FLOOR)
-    on_host = max(memory.gradients, memory.masters + memory.optimizer)
-    return Need(memory.with_slack + CUDA_CONTEXT, CUDA_HOST_FLOOR + on_host)
+        return Need(0, memory.with_slack + floor)
+    on_device = memory.with_slack if shared else memory.total
+    return Need(on_device + CUDA_CONTEXT, CUDA_HOST_FLOOR + _on_host(memory))
+
+
+def _on_host(memory: Footprint) -> int:
+    return max(memory.gradients, 2 * (memory.masters + memory.optimizer))
+
+
+def floor_here() -> int:
+    """By the torch that is installed."""
+    try:
+        import torch
+    except ImportError:
+        return PROCESS_FLOOR
+    return CUDA_BUILD_FLOOR if torch.version.cuda else PROCESS_FLOOR
 
 
 def fits(need: Need, room: Room) -> bool:
@@ -107,35 +125,41 @@ def complaint(name: str, memory: Footprint, need: Need, room: Room, *, jobs: int
     """A sentence that names the run, what it needs and for what, what there is, and what would help."""
     if fits(need, room):
         return None
-    if room.device is not None and need.device > room.device:
-        where, wanted, there = "of the GPU's memory", need.device, room.device
-    else:
-        assert room.host is not None
-        where, wanted, there = "of this machine's memory", need.host, room.host
+    on_device = room.device is not None and need.device > room.device
+    wanted, there = (need.device, room.device) if on_device else (need.host, room.host)
+    assert there is not None
     shared = f" for each of {jobs} runs at a time" if jobs > 1 else ""
     helps = ["fewer experts"] if experts > 1 else []
     helps += ["fewer --jobs"] if jobs > 1 else []
-    if memory.activations + memory.logits > memory.gradients:
+    if memory.activations + memory.logits > memory.gradients and (on_device or not need.device):
         helps.append("more execution.micro_batches")
-    helps = helps or ["a smaller model"]
     return (
-        f"{name} needs {_gigabytes(wanted)} {where} ({parts(memory)}), and there is {_gigabytes(there)}{shared}: "
-        f"take {' or '.join(helps)}."
+        f"{name} needs {in_words(wanted)} of {'the GPU' if on_device else 'this machine'}'s memory "
+        f"({_parts(memory, need, on_device)}), and there is {in_words(there)}{shared}: "
+        f"take {' or '.join(helps or ['a smaller model'])}."
     )
 
 
-def parts(memory: Footprint) -> str:
-    """Largest first; gradients and activations are not all there at once, so that these may add up to more."""
-    named = {
-        "parameters": memory.parameters + memory.masters,
-        "optimiser": memory.optimizer,
-        "gradients": memory.gradients,
-        "activations": memory.activations,
-        "logits": memory.logits,
-    }
-    ordered = sorted(named.items(), key=lambda item: -item[1])
-    return ", ".join(f"{name} {_gigabytes(size)}" for name, size in ordered)
+def _parts(memory: Footprint, need: Need, on_device: bool) -> str:
+    """What comes and goes is not all there at once, so that the parts may add up to more than the whole."""
+    if need.device and not on_device:
+        saved = _on_host(memory)
+        named = {"model and optimiser on their way to disk": saved, "the process itself": need.host - saved}
+    else:
+        named = {
+            "parameters": memory.parameters + memory.masters,
+            "optimiser": memory.optimizer,
+            "gradients": memory.gradients,
+            "activations": memory.activations,
+            "logits": memory.logits,
+            "evaluation": memory.evaluation,
+            "the process itself": CUDA_CONTEXT if on_device else need.host - memory.with_slack,
+        }
+    return ", ".join(f"{name} {in_words(size)}" for name, size in sorted(named.items(), key=lambda part: -part[1]))
 
 
-def _gigabytes(size: int) -> str:
-    return f"{size / 1e9:.3g} GB"
+def in_words(size: int) -> str:
+    for scale, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB")):
+        if size >= 0.9995 * scale:
+            return f"{size / scale:.3g} {unit}"
+    return f"{size / 1e3:.3g} kB"

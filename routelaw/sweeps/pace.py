@@ -55,7 +55,7 @@ class Pace:
     token_seconds: float
     """Of evaluation, per token."""
     build_seconds: float
-    """Until a run's first step, in a process that has done others."""
+    """Before a run is in its stride: building the model, and what its first steps take longer."""
     how: str
 
     def seconds(self, steps: int, execution: ExecutionSpec, evaluated_tokens: int, checkpoint: int) -> float:
@@ -69,7 +69,11 @@ class Pace:
 
 
 def between(few: tuple[int, Pace], many: tuple[int, Pace], experts: int) -> Pace:
-    """The pace at a number of experts between two measured ones: every part of a step's time is nearly linear in E."""
+    """The pace at a number of experts between two measured ones: every part of a step's time is nearly linear in E.
+
+    Steps of 0.2M and 0.8M on a CPU at E = 4 … 64, interpolated between 2 and 128, over measured ones: hash, switch and
+    s-base .84 to 1.12, base .90 to 1.19 (single measurements that are good to a tenth).
+    """
     (low, first), (high, last) = few, many
     share = (experts - low) / (high - low)
 

@@ -13,7 +13,7 @@ from routelaw.runs.store import Store
 from routelaw.specs.footprint import Footprint, footprint
 from routelaw.specs.run import ExecutionSpec
 from routelaw.sweeps.arithmetic import Device, arithmetic_pace, device_here
-from routelaw.sweeps.memory import Room, fits, need_of
+from routelaw.sweeps.memory import Need, Room, fits, floor_here, need_of
 from routelaw.sweeps.pace import Pace, Shape, between, history, shape_of
 from routelaw.sweeps.progress import work
 from routelaw.sweeps.sweep import PlannedRun
@@ -30,6 +30,7 @@ class Pacing:
 
     def __init__(self, runs: Sequence[PlannedRun], store: Store, machine: Machine, gpu: bool, room: Room) -> None:
         self.store, self.machine, self.gpu, self.room = store, machine, gpu, room
+        self.floor = floor_here()
         self.todo = [run for run in runs if not store.ended(run.spec.run_id)]
         self.example = {self.shape(run): run for run in reversed(self.todo)}
         """The first run of every shape."""
@@ -44,6 +45,9 @@ class Pacing:
     def memory(self, run: PlannedRun, micro_batches: int | None = None) -> Footprint:
         pieces = run.execution.micro_batches if micro_batches is None else micro_batches
         return footprint(run.spec, pieces, self.precision(run), gpu=self.gpu)
+
+    def need(self, run: PlannedRun) -> Need:
+        return need_of(self.memory(run), self.gpu, self.machine.jobs > len(set(self.machine.devices)), self.floor)
 
     def here(self, measure: bool, plugins: Sequence[Path], notice: Notice) -> dict[Shape, Pace]:
         """On this machine."""
@@ -72,11 +76,11 @@ class Pacing:
 
         families: dict[Shape, list[Shape]] = {}
         for shape, run in self.example.items():
-            if shape not in known and fits(need_of(self.memory(run), self.gpu), self.room):
+            if shape not in known and fits(self.need(run), self.room):
                 families.setdefault(shape.family, []).append(shape)
         for family in families.values():
             family.sort(key=lambda shape: shape.experts)
-        ends = list({shape for family in families.values() for shape in (family[0], family[-1])})
+        ends = list(dict.fromkeys(shape for family in families.values() for shape in (family[0], family[-1])))
         ends.sort(key=lambda shape: -work(self.example[shape].spec))  # those of a round take about as long
         tasks = []
         for shape in ends:

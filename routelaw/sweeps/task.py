@@ -75,8 +75,7 @@ def carry_out(task: Task, stop: Callable[[], bool] = lambda: False) -> Outcome:
     except (InputError, OSError) as error:
         if store.ended(task.run_id):  # by another host, which then took this attempt's folder away
             return Outcome(task.run_id, ENDED)
-        full = isinstance(error, DiskFull) or getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
-        return Outcome(task.run_id, FULL if full else FAILED, reason_of(error))
+        return Outcome(task.run_id, FULL if _is_full(error) else FAILED, reason_of(error))
 
 
 def _trained(task: Task, folder: Path, stop: Callable[[], bool], publish: Callable[[], Any]) -> Outcome:
@@ -95,9 +94,9 @@ def _trained(task: Task, folder: Path, stop: Callable[[], bool], publish: Callab
                 notice=lambda sentence: print(sentence, file=output),
                 stop=stop,
             )
-        except (DiskFull, OSError):
-            raise
         except Exception as error:
+            if _is_full(error):
+                raise
             if not folder.is_dir():
                 raise InputError(reason_of(error)) from None
             print(traceback.format_exc(), file=output)
@@ -112,6 +111,10 @@ def _trained(task: Task, folder: Path, stop: Callable[[], bool], publish: Callab
 def record_failure(folder: Path, reason: str) -> None:
     content = {"reason": reason, "when": f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}", "host": this_host()}
     write_atomically(json.dumps(content).encode(), folder / FAILURE, force=True)
+
+
+def _is_full(error: Exception) -> bool:
+    return isinstance(error, DiskFull) or getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
 
 
 def reason_of(error: Exception) -> str:

@@ -138,22 +138,23 @@ def _trial(task: dict[str, Any]) -> Iterator[None]:
     spec = replace(spec, train=replace(spec.train, steps=ENDLESS))
     corpus = open_corpus(task["corpus"])
     device = resolve_device(execution.device)
+    _wake(device.type)
     with settings(execution, device):
         begun = time.perf_counter()
         state = TrainState.start(spec, corpus, device, resolve_precision(execution.precision, device))
-        build = time.perf_counter() - begun
         steps = train_steps(
             state.model, state.optimizer, corpus, spec, micro_batches=execution.micro_batches, device=device
         )
         for _ in islice(steps, WARM_UP):
             pass
+        before = time.perf_counter() - begun
         print(READY, flush=True)
         sys.stdin.readline()
         step = _seconds_a_step(steps)
         begun = time.perf_counter()
         measured = evaluate(state.model, {VALIDATION: corpus}, EVALUATION_TOKENS, device)[VALIDATION]
         token = (time.perf_counter() - begun) / measured.tokens
-        print(json.dumps(asdict(Pace(step, token, build, TRIAL))), flush=True)
+        print(json.dumps(asdict(Pace(step, token, max(0.0, before - WARM_UP * step), TRIAL))), flush=True)
         for _ in steps:
             yield
 
@@ -167,6 +168,15 @@ def _seconds_a_step(steps: Iterator[Any]) -> float:
         if taken == MOST_STEPS or (taken >= LEAST_STEPS and seconds >= LEAST_SECONDS):
             return seconds / taken
     raise AssertionError
+
+
+@cache
+def _wake(kind: str) -> None:
+    """What a process does once is not a run's: AdamW's imports, and a GPU's start."""
+    import torch
+    import torch._dynamo
+
+    _ = torch.ones(8, 8, device=kind) @ torch.ones(8, 8, device=kind)
 
 
 @cache

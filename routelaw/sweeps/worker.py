@@ -1,5 +1,6 @@
 """A process that carries out tasks, one after another: a line of JSON in, a line of JSON out.
 
+What anything else prints, a user's router say, goes to standard error: standard output is for answers alone.
 It lives as long as its standard input: when whoever started it is gone, however that came about, it ends at once, as if
 it had been killed too. SIGTERM asks it to leave a checkpoint and stop.
 """
@@ -20,7 +21,9 @@ ABANDONED = 4
 
 
 def main() -> None:
-    tasks: queue.Queue[str | None] = queue.Queue()
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    tasks: queue.SimpleQueue[str | None] = queue.SimpleQueue()  # unlike Queue, it may be filled by a signal's handler
     stopping = threading.Event()
     busy = threading.Event()
     threading.Thread(target=_listen, args=(tasks, busy), daemon=True).start()
@@ -36,10 +39,10 @@ def main() -> None:
         busy.set()
         outcome = carry_out(Task(**json.loads(line)), stopping.is_set)
         busy.clear()
-        print(json.dumps(asdict(outcome)), flush=True)
+        print(json.dumps(asdict(outcome)), file=answers, flush=True)
 
 
-def _listen(tasks: queue.Queue[str | None], busy: threading.Event) -> None:
+def _listen(tasks: queue.SimpleQueue[str | None], busy: threading.Event) -> None:
     for line in sys.stdin:
         busy.set()
         tasks.put(line)

@@ -10,7 +10,11 @@ from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 
+from routelaw.model.cuts import is_tensor_split
+from routelaw.model.parallel import ALONE
+from routelaw.model.transformer import Transformer
 from routelaw.specs.run import TrainSpec
 
 EPSILON = 1e-8
@@ -20,6 +24,7 @@ MASTER = "master"
 class Optimizer:
     def __init__(self, model: nn.Module, train: TrainSpec) -> None:
         self.train = train
+        self.parallel = model.parallel if isinstance(model, Transformer) else ALONE
         self.parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
         self.masters = {name: _master(p) for name, p in self.parameters.items()}
         decayed = [m for name, m in self.masters.items() if decays(name, m)]
@@ -43,14 +48,28 @@ class Optimizer:
         for master in self.masters.values():
             if master.grad is None:
                 master.grad = torch.zeros_like(master)
-        return torch.linalg.vector_norm(torch.stack([_norm(m) for m in self.masters.values()]))
+        if self.parallel.alone:
+            return torch.linalg.vector_norm(torch.stack([_norm(m) for m in self.masters.values()]))
+        return self._norm_of_parts()
+
+    def _norm_of_parts(self) -> Tensor:
+        """Every part counts once: what tensor-parallel processes hold in common is not added up over them."""
+        device = next(iter(self.masters.values())).device
+        own, common = torch.zeros(2, dtype=torch.float64, device=device)
+        for name, master in self.masters.items():
+            square = _norm(master).double() ** 2
+            if is_tensor_split(name):
+                own += square
+            else:
+                common += square
+        return self.parallel.batch.all_sum(self.parallel.tensor.all_sum(own) + common).sqrt()
 
     def step(self, rate: float, norm: Tensor) -> None:
         """Clip to the norm given by the spec, step, and write the masters back."""
         scale = torch.clamp(self.train.clip / (norm + 1e-12), max=1.0)
         for master in self.masters.values():
-            assert master.grad is not None
-            master.grad.mul_(scale.to(master.grad.dtype))
+            gradient = local_part(_gradient(master))
+            gradient.mul_(scale.to(gradient.dtype))
         for group in self.adamw.param_groups:
             group["lr"] = rate
         self.adamw.step()
@@ -103,6 +122,15 @@ def _master(parameter: nn.Parameter) -> Tensor:
     return parameter.detach().to(torch.float32).clone().requires_grad_(True)
 
 
-def _norm(master: Tensor) -> Tensor:
+def _gradient(master: Tensor) -> Tensor:
     assert master.grad is not None
-    return torch.linalg.vector_norm(master.grad)
+    return master.grad
+
+
+def _norm(master: Tensor) -> Tensor:
+    return torch.linalg.vector_norm(local_part(_gradient(master)))
+
+
+def local_part(tensor: Tensor) -> Tensor:
+    """What this process holds of a tensor that may be sharded."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor

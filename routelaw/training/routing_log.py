@@ -15,7 +15,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from routelaw.model.transformer import Output, RoutedLayer, StepContext
+from routelaw.model.parallel import NOBODY_ELSE, Team
+from routelaw.model.transformer import Output, RoutedLayer
 
 
 @dataclass(frozen=True)
@@ -38,17 +39,17 @@ class LayerLog:
 class RoutingTally:
     """One step's figures of every routed layer, still on the device."""
 
-    def __init__(self, experts: int) -> None:
-        self.experts, self.pieces = experts, 0
+    def __init__(self, experts: int, batch: Team = NOBODY_ELSE) -> None:
+        self.experts, self.batch, self.pieces = experts, batch, 0
         self._sums: dict[int, dict[str, Tensor]] = {}
 
-    def add(self, output: Output, step: StepContext, losses: Mapping[int, Mapping[str, Tensor]]) -> None:
-        """A micro-batch; all are of equal size."""
+    def add(self, output: Output, losses: Mapping[int, Mapping[str, Tensor]]) -> None:
+        """A micro-batch; all are of equal size. Losses are this process's share of them."""
         self.pieces += 1
         for layer in output.layers:
-            figures = {"count": self._counts(layer, step), "kept": layer.kept_N.sum()}
+            figures = {"count": self._counts(layer), "kept": layer.kept_N.sum()}
             figures |= {f"loss/{name}": value for name, value in losses.get(layer.block, {}).items()}
-            figures |= {f"metric/{name}": value for name, value in layer.routing.metrics.items()}
+            figures |= {f"metric/{name}": v / self.batch.size for name, v in layer.routing.metrics.items()}
             sums = self._sums.setdefault(layer.block, {})
             for name, value in figures.items():
                 value = value.detach().double()
@@ -56,18 +57,15 @@ class RoutingTally:
                 known = sums.get(name)
                 sums[name] = value if known is None else torch.cat([known, value]) if name == "count" else known + value
 
-    def _counts(self, layer: RoutedLayer, step: StepContext) -> Tensor:
+    def _counts(self, layer: RoutedLayer) -> Tensor:
         """count_GE of the assignments, by routing group."""
-        members_GM = step.members_of(layer.block)
-        groups, members = members_GM.shape
-        group_T = torch.empty_like(step.token_T)
-        group_T[members_GM.reshape(-1)] = torch.arange(groups, device=group_T.device).repeat_interleave(members)
-        cell_N = group_T[layer.routing.token_N] * self.experts + layer.routing.expert_N
+        groups = layer.ctx.groups
+        cell_N = layer.ctx.group_T[layer.routing.token_N] * self.experts + layer.routing.expert_N
         return torch.bincount(cell_N, minlength=groups * self.experts).view(groups, self.experts)
 
     def read(self) -> list[LayerLog]:
         flat = [t.reshape(-1) for block in self._sums.values() for t in self._reduced(block).values()]
-        values = iter(torch.cat(flat).tolist() if flat else [])
+        values = iter(self.batch.all_sum(torch.cat(flat)).tolist() if flat else [])
         return [self._log(block, sums, values) for block, sums in self._sums.items()]
 
     def _reduced(self, sums: Mapping[str, Tensor]) -> dict[str, Tensor]:

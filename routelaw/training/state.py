@@ -7,12 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from torch.distributed.device_mesh import DeviceMesh
 
 from routelaw.corpus.shards import Corpus
+from routelaw.model.parallel import ALONE, Parallel
 from routelaw.model.transformer import Transformer
 from routelaw.specs.run import RunSpec
 from routelaw.training.checkpoint import Checkpoint, fitting_tensors, latest_checkpoint, save_checkpoint
 from routelaw.training.optimizer import Optimizer
+from routelaw.training.sharding import shard
 from routelaw.training.step import StepInfo
 
 MOST_SKIPPED = 20
@@ -34,10 +37,21 @@ class TrainState:
     """At the last evaluation."""
 
     @classmethod
-    def start(cls, spec: RunSpec, corpus: Corpus, device: torch.device, dtype: torch.dtype) -> TrainState:
-        model = Transformer(spec)
+    def start(
+        cls,
+        spec: RunSpec,
+        corpus: Corpus,
+        device: torch.device,
+        dtype: torch.dtype,
+        parallel: Parallel = ALONE,
+        mesh: DeviceMesh | None = None,
+    ) -> TrainState:
+        model = Transformer(spec, parallel)
         tell_token_counts(model, corpus)
-        model.to(device=device, dtype=dtype)
+        sharded = mesh is not None and parallel.batch.size > 1
+        model.to(device=device, dtype=torch.promote_types(dtype, torch.float32) if sharded else dtype)
+        if sharded:
+            shard(model, mesh, dtype)
         return cls(spec, model, Optimizer(model, spec.train))
 
     def resume(self, folder: Path, notice: Callable[[str], None]) -> None:

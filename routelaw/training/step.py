@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from routelaw.model.parallel import NOBODY_ELSE, Team
 from routelaw.model.transformer import Output, StepContext, Transformer
 from routelaw.routers.router import Router
 from routelaw.specs.run import RunSpec
@@ -45,23 +46,27 @@ class StepInfo:
 def train_step(
     model: Transformer, optimizer: Optimizer, tokens_BS: Tensor, spec: RunSpec, step: int, micro_batches: int = 1
 ) -> StepInfo:
-    """tokens_BS has one token more than the sequence length: inputs and their successors. `step` counts from 0."""
+    """tokens_BS is the whole batch, with one token more than the sequence length: inputs and their successors. Of
+    every micro-batch a process takes its part. `step` counts from 0."""
     model.train()
     optimizer.clear()
-    size = tokens_BS.shape[0] // micro_batches
+    batch = model.parallel.batch
+    size = tokens_BS.shape[0] // (micro_batches * batch.size)
     loss = torch.zeros((), dtype=torch.float64, device=tokens_BS.device)
-    tally = RoutingTally(spec.router.experts)
-    for first in range(0, tokens_BS.shape[0], size):
+    tally = RoutingTally(spec.router.experts, batch)
+    for piece in range(micro_batches):
+        first = (piece * batch.size + batch.rank) * size
         piece_BS = tokens_BS[first : first + size]
         ids_BS, target_T = piece_BS[:, :-1], piece_BS[:, 1:].flatten()
-        context = step_context(spec, step, ids_BS, first)
-        output = model(ids_BS, context)
+        output = model(ids_BS, step_context(spec, step, ids_BS, first, batch))
         nll_T = model.token_nll(output.hidden_TD, target_T)
         losses = layer_losses(model, output, nll_T.detach())
-        ((nll_T.mean() + weighted_sum(model, losses, nll_T)) / micro_batches).backward()
+        likelihood = nll_T.mean() / batch.size
+        ((likelihood + weighted_sum(model, losses, nll_T)) / micro_batches).backward()
         optimizer.gather()
-        loss += nll_T.detach().mean().double() / micro_batches
-        tally.add(output, context, losses)
+        loss += likelihood.detach().double() / micro_batches
+        tally.add(output, losses)
+    batch.all_sum(loss)
     norm = optimizer.gradient_norm()
     rate = learning_rate(spec.train, step)
     finite = bool(torch.isfinite(norm) & torch.isfinite(loss))
@@ -71,25 +76,31 @@ def train_step(
     return StepInfo(step + 1, float(loss), float(norm), rate, not finite, tally.read())
 
 
-def step_context(spec: RunSpec, step: int, ids_BS: Tensor, first_sequence: int) -> StepContext:
+def step_context(
+    spec: RunSpec, step: int, ids_BS: Tensor, first_sequence: int, batch: Team = NOBODY_ELSE
+) -> StepContext:
     """The routing context of some sequences of a step, numbered as in the whole batch."""
     B, S = ids_BS.shape
     index_T = torch.arange(B * S, device=ids_BS.device)
     token_T = index_T + first_sequence * S
-    members_GM, shuffle_groups = index_T[None], 1
-    if spec.routed_blocks and B * S % block_tokens(spec) == 0:  # a smaller piece is one whose groups do not matter
+    members_GM, shuffle_groups, span = index_T[None], 1, 1
+    if spec.routed_blocks and B * S % spec.group_tokens == 0:  # a smaller piece is one whose groups do not matter
         members_GM, shuffle_groups = index_T.view(-1, spec.group_tokens), spec.router.shuffle_groups
+        span = max(1, block_tokens(spec) // (B * S))
     valid_T = torch.ones_like(token_T, dtype=torch.bool)
-    return StepContext(spec.train.seed, step, token_T, members_GM, valid_T, True, shuffle_groups)
+    return StepContext(spec.train.seed, step, token_T, members_GM, valid_T, True, shuffle_groups, batch, span)
 
 
 def layer_losses(model: Transformer, output: Output, nll_T: Tensor) -> dict[int, dict[str, Tensor]]:
-    """By routed block that decides, each of its router's losses averaged over its own count."""
+    """By routed block that decides, each of its router's losses averaged over its own count: this process's share of
+    the average over all."""
     losses = {}
     for layer in output.layers:
         if router := router_of(model, layer.block):
-            sums = router.losses(layer.routing, layer.kept_N, nll_T)
-            losses[layer.block] = {name: total / count for name, (total, count) in sums.items()}
+            own_T = nll_T if layer.deal is None else layer.deal.there(nll_T)
+            sums = router.losses(layer.routing, layer.kept_N, own_T)
+            all_sum = model.parallel.batch.all_sum
+            losses[layer.block] = {name: total / all_sum(count.clone()) for name, (total, count) in sums.items()}
     return losses
 
 

@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import typer
 from tiny_runs import build
+
+from routelaw.cli.sweep import carried_out, understood
+from routelaw.cli.sweep_screen import watch
+from routelaw.runs.store import Store
+from routelaw.sweeps import local
+from routelaw.sweeps.events import Event, Tick
+from routelaw.sweeps.machine import Machine
+from routelaw.sweeps.sweep import Sweep
 
 SWEEP = """
 corpus = "corpus"
@@ -105,6 +117,46 @@ def test_options_are_checked_too(command, place, tmp_path) -> None:
         assert (code, err.startswith("error: ")) == (2, True)
         assert words in err
     assert not (tmp_path / "store").exists()
+
+
+def test_a_store_that_cannot_be_written_is_one_sentence_not_one_per_run(command, place, tmp_path) -> None:
+    (tmp_path / "file").write_text("")
+    code, out, err = command("sweep", written(place, SWEEP), "--store", tmp_path / "file", "--jobs", "1")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "cannot be written" in err
+
+
+def test_where_nothing_is_missing_nothing_is_started(place, tmp_path, monkeypatch, capsys) -> None:
+    sweep, store = understood(written(place, SWEEP), {}, []), Store(tmp_path / "store")
+    asked = []
+    monkeypatch.setattr(local, "run_local", lambda tasks, *_, **__: asked.append({t.run_id for t in tasks}) or iter(()))
+    ids = [run.spec.run_id for run in sweep.runs]
+    for ended in (ids[:1], ids):
+        for run_id in ended:
+            (store.path / run_id).mkdir(parents=True, exist_ok=True)
+            (store.path / run_id / "result.json").write_text("{}")
+        assert carried_out(sweep, store, Machine(("cpu",), 1)) == {}
+        assert f"{len(ended)} of 3 runs are in {store.path} already" in capsys.readouterr().err
+    assert asked == [set(ids[1:])]
+
+
+def test_ctrl_c_is_answered_before_the_workers_are_waited_for(tmp_path, capsys) -> None:
+    told_by_then = []
+
+    def interrupted() -> Iterator[Event]:
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+            yield Tick()
+        finally:  # here a backend waits for checkpoints
+            told_by_then.append(capsys.readouterr().err)
+
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(typer.Exit) as end:
+        watch(interrupted(), Sweep("none", (), 0), Store(tmp_path), quiet=False)
+    assert end.value.exit_code == 130
+    assert "stopping" in told_by_then[0]
+    assert "the same command continues" in capsys.readouterr().err
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_a_dry_run_starts_nothing(command, place, tmp_path) -> None:

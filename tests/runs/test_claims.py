@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -12,9 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from routelaw.errors import InputError
+from routelaw.errors import DiskFull, InputError
+from routelaw.runs import claims
 from routelaw.runs.claims import Attempt, Busy, Ended, claimed
 from routelaw.runs.leases import LEASE, is_held, this_host
+from routelaw.runs.locks import lock
 from routelaw.runs.store import Store
 
 RUN = "abc123"
@@ -179,3 +183,82 @@ def test_a_store_that_cannot_be_written(tmp_path: Path) -> None:
 def test_this_host_is_one(store: Store) -> None:
     assert this_host() == this_host()
     assert "/" in this_host()
+
+
+def test_a_full_disk_during_a_takeover_is_said(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not taken for a copy that was overtaken, which would be tried again for ever."""
+    with claimed(store, RUN, host="other") as attempt:
+        (attempt.folder / "log.jsonl").write_text("{}\n")
+    age(attempt.folder, 1000)
+
+    def full(_source: str, target: str) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", target)
+
+    monkeypatch.setattr(shutil, "copy2", full)
+    with pytest.raises(DiskFull), claimed(store, RUN):
+        pass
+    assert [entry.name for entry in (store.path / "unfinished").iterdir()] == [f"{RUN}.1"]
+
+
+def test_a_hiccup_of_the_file_system_does_not_end_the_signs_of_life(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with claimed(store, RUN, lease_seconds=0.3) as attempt:
+
+        def stale(_run_id: str) -> list[tuple[int, Path]]:
+            raise OSError(errno.ESTALE, "Stale file handle")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(store, "attempts", stale)
+            time.sleep(0.3)
+        age(attempt.folder, 1000)
+        time.sleep(0.3)
+        assert time.time() - (attempt.folder / LEASE).stat().st_mtime < 100
+
+
+def test_a_store_that_may_only_be_read_shows_what_another_host_trains(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with claimed(store, RUN, host="other") as attempt:
+        pass
+
+    def read_only(path: Path) -> None:
+        raise OSError(errno.EROFS, "Read-only file system", str(path))
+
+    monkeypatch.setattr(Path, "touch", read_only)
+    assert is_held(attempt.folder)
+    age(attempt.folder, 1000)
+    assert not is_held(attempt.folder)
+
+
+def test_a_run_removed_in_the_instant_it_is_claimed_has_not_ended(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with claimed(store, RUN):
+        pass
+
+    def lock_what_goes(path: Path):
+        locked = lock(path)
+        shutil.rmtree(path.parent)
+        return locked
+
+    with monkeypatch.context() as patched:
+        patched.setattr(claims, "lock", lock_what_goes)
+        with pytest.raises(Busy), claimed(store, RUN):
+            pass
+    with claimed(store, RUN) as attempt:
+        assert attempt.folder.is_dir()
+
+
+def test_of_two_that_adopt_what_train_began_the_second_waits(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = store.path / RUN
+    folder.mkdir(parents=True)
+
+    def lock_too_late(path: Path):
+        if path.parent == folder:
+            folder.rename(store.path / "unfinished" / f"{RUN}.1")
+        return lock(path)
+
+    monkeypatch.setattr(claims, "lock", lock_too_late)
+    with pytest.raises(Busy), claimed(store, RUN):
+        pass

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from routelaw.errors import InputError
+from routelaw.fitting import select_points
 from routelaw.runs.files import read_runs
 from routelaw.runs.listing import export_table, filtered, import_table, list_runs
 from routelaw.runs.store import Store
@@ -111,7 +112,9 @@ def test_imported_tables_are_shown_and_never_mixed(store: Store, tmp_path: Path)
     assert store.table().frame["run_id"].nunique() == 1
     assert list_runs(store)["source"].tolist() == ["own", "theirs", "theirs"]
     both = export_table(store, everything=True)
-    assert set(both.frame["source"]) == {"own", "theirs"}
+    assert set(both.frame["from_table"]) == {"own", "theirs"}
+    with pytest.raises(InputError, match=r"put together from several tables \(own, theirs\)"):
+        select_points(both, "moe")
     assert export_table(store, everything=False).frame["run_id"].nunique() == 1
     for table, name, words in (
         (read_runs(csv), "theirs", "already"),

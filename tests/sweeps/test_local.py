@@ -31,6 +31,20 @@ class Breaks(Router):
     def route(self, x_TD, token_ids_T, ctx):
         raise RuntimeError("this router breaks")
 """
+PRINTS = """
+import os
+import torch
+from routelaw.routers.router import Router, Routing, register
+
+print("loaded")
+
+@register("prints")
+class Prints(Router):
+    def route(self, x_TD, token_ids_T, ctx):
+        print("routing")
+        os.write(1, b"and from below\\n")
+        return Routing(torch.arange(len(token_ids_T)), token_ids_T % self.experts, None)
+"""
 
 
 @pytest.fixture
@@ -61,6 +75,20 @@ def test_a_crashed_run_does_not_stop_the_others(tiny_corpus: Corpus, store: Stor
     progress = watch.now()
     assert (progress.runs, progress.ended) == (4, 3)
     assert progress.share == pytest.approx(0.75, abs=0.01)
+
+
+@pytest.mark.slow
+def test_what_a_router_prints_is_not_taken_for_an_answer(tiny_corpus: Corpus, store: Store, tmp_path: Path) -> None:
+    plugin = tmp_path / "prints.py"
+    plugin.write_text(PRINTS)
+    spec = make_spec(tiny_corpus, RouterSpec("prints", 4))
+    sweep = run_local(make_tasks(tiny_corpus, store, spec, plugins=(plugin,)), store, devices=["cpu"], threads=1)
+    until = time.monotonic() + 120
+    seen = []
+    for event in sweep:
+        seen.append(event)
+        assert time.monotonic() < until, "the worker was not understood"
+    assert RunEnded(spec.run_id) in seen
 
 
 @pytest.mark.slow

@@ -95,6 +95,21 @@ def test_a_full_disk_is_no_fault_of_the_run(tiny_corpus: Corpus, store: Store, m
     assert store.runs()[0].failure == {}
 
 
+def test_an_error_of_the_system_is_kept_with_its_reason_too(
+    tiny_corpus: Corpus, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = make_task(tiny_corpus, store)
+
+    def refused(*_args, **_known):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(task_module, "run", refused)
+    assert carry_out(task).kind == "failed"
+    [run] = store.runs()
+    assert (run.status, "Permission denied" in run.failure["reason"]) == ("failed", True)
+    assert "Traceback" in (run.folder / "output.log").read_text()
+
+
 def test_ended_elsewhere_while_it_failed_here(
     tiny_corpus: Corpus, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

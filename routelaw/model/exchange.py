@@ -1,0 +1,75 @@
+"""Rows of tokens on their way to the processes that have their experts, and back.
+
+Rows are sorted by expert, so those for one process are a slice of them. What arrives is sorted by origin first and by
+expert second; a permutation makes an expert's rows one slice again.
+
+Shapes: N rows, D width, X processes of the team, E experts of one process.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import Tensor
+
+from routelaw.model.parallel import Team
+
+
+class _Permute(torch.autograd.Function):
+    """Rows in another order; the gradient is the inverse permutation, not a scatter."""
+
+    @staticmethod
+    def forward(ctx: Any, x_ND: Tensor, order_N: Tensor, inverse_N: Tensor) -> Tensor:
+        ctx.save_for_backward(inverse_N)
+        return x_ND.index_select(0, order_N)
+
+    @staticmethod
+    def backward(ctx: Any, gradient_ND: Tensor) -> tuple[Tensor, None, None]:  # pyrefly: ignore
+        (inverse_N,) = ctx.saved_tensors
+        return gradient_ND.index_select(0, inverse_N), None, None
+
+
+def permuted(x_ND: Tensor, order_N: Tensor) -> Tensor:
+    """Rows in the order given, which is a permutation."""
+    return _Permute.apply(x_ND, order_N, torch.argsort(order_N))  # pyrefly: ignore
+
+
+@dataclass(frozen=True)
+class ExchangePlan:
+    team: Team
+    sent: list[int]
+    """Rows for each process."""
+    received: list[int]
+    order_N: Tensor
+    inverse_N: Tensor
+    queue_N: Tensor
+    """Local expert of each row, once sorted."""
+    taken_E: Tensor
+    """Rows of each local expert."""
+
+    def send(self, rows_ND: Tensor) -> Tensor:
+        arrived_ND = self.team.exchange(rows_ND[: sum(self.sent)], self.sent, self.received)
+        return _Permute.apply(arrived_ND, self.order_N, self.inverse_N)  # pyrefly: ignore
+
+    def send_back(self, made_ND: Tensor, rows: int) -> Tensor:
+        """As many rows as were there; those that were dropped, at the end, are zero."""
+        by_origin_ND = _Permute.apply(made_ND, self.inverse_N, self.order_N)
+        home_ND = self.team.exchange(by_origin_ND, self.received, self.sent)  # pyrefly: ignore
+        return F.pad(home_ND, (0, 0, 0, rows - home_ND.shape[0]))
+
+
+def exchange_plan(taken_XE: Tensor, team: Team) -> ExchangePlan:
+    """From how many rows this process has for each expert of each process; all processes tell each other."""
+    arriving_XE = torch.empty_like(taken_XE)
+    dist.all_to_all_single(arriving_XE, taken_XE.contiguous(), group=team.group)
+    expert_XE = torch.arange(taken_XE.shape[1], device=taken_XE.device).expand_as(arriving_XE)
+    expert_N = torch.repeat_interleave(expert_XE.reshape(-1), arriving_XE.reshape(-1))
+    order_N = torch.argsort(expert_N, stable=True)
+    inverse_N = torch.empty_like(order_N)
+    inverse_N[order_N] = torch.arange(len(order_N), device=order_N.device)
+    sent, received = (counts_XE.sum(1).tolist() for counts_XE in (taken_XE, arriving_XE))
+    return ExchangePlan(team, sent, received, order_N, inverse_N, expert_N[order_N], arriving_XE.sum(0))
