@@ -65,6 +65,8 @@ class SweepEstimate:
     room: Room
     price: float | None
     """Of one device for an hour."""
+    here: bool = True
+    """False for a device known by name alone."""
 
     @property
     def left(self) -> list[RunEstimate]:
@@ -108,10 +110,8 @@ class SweepEstimate:
         ]
         if self.rough:
             alone = ", and for a run that shares its device with none" if self.share < 1 else ""
-            said.append(
-                f"Times by arithmetic are rough (a third off is usual){alone}: "
-                "--measure times a few steps of every shape."
-            )
+            better = ": --measure times a few steps of every shape" if self.here else ""
+            said.append(f"Times by arithmetic are rough (a third off is usual){alone}{better}.")
         return said + ([problem] if (problem := too_large(self)) else [])
 
     def to_json(self) -> dict[str, Any]:
@@ -181,7 +181,9 @@ def estimate_sweep(
     paces = pacing.here(measure, plugins, notice) if elsewhere is None else pacing.counted({}, elsewhere)
     share = min(1.0, devices / machine.jobs)
     estimates = tuple(_estimate(pacing, run, paces, share, price) for run in runs)
-    return SweepEstimate(estimates, elsewhere.name if elsewhere else pacing.device, machine.jobs, share, room, price)
+    return SweepEstimate(
+        estimates, elsewhere.name if elsewhere else pacing.device, machine.jobs, share, room, price, elsewhere is None
+    )
 
 
 def _estimate(

@@ -45,7 +45,7 @@ class Worker:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._stderr,
-            env=_environment(device, threads),
+            env=worker_environment(device, threads),
             start_new_session=True,  # Ctrl-C is the parent's to pass on
             text=True,
         )
@@ -160,7 +160,7 @@ def _stop(workers: Sequence[Worker]) -> None:
         worker.close(deadline)
 
 
-def _environment(device: str, threads: int) -> dict[str, str]:
+def worker_environment(device: str, threads: int) -> dict[str, str]:
     """A GPU worker sees its GPU alone; a CPU worker has its share of the cores."""
     known = {**os.environ, "OMP_NUM_THREADS": str(threads), "PYTHONUNBUFFERED": "1"}
     kind, _, number = device.partition(":")

@@ -95,10 +95,10 @@ KEPT = [
     (make(RouterSpec("switch", 8, capacity_factor=0.5)), 1),
     (make(RouterSpec("switch", 8, k=4)), 1),
     (make(RouterSpec("switch", 4, ffws_per_expert=3)), 1),
-    (make(RouterSpec("s-base", 128), length=64, batch=16), 1),
+    (make(RouterSpec("s-base", 512), length=64, batch=16), 1),
     (make(RouterSpec("s-base", 8, group_tokens=64, routing_frequency=1.0)), 4),
     (make(RouterSpec("base", 64, options={"weight": "sigmoid"})), 1),
-    (make(RouterSpec("rl-r", 128), length=64), 1),
+    (make(RouterSpec("rl-r", 512), length=64), 1),
     (make(RouterSpec("rl-r", 8, k=2, shared_decisions=True, routing_frequency=1.0)), 1),
 ]
 
@@ -109,7 +109,7 @@ def test_activations_are_what_autograd_keeps(number: int, precision: str) -> Non
     spec, micro_batches = KEPT[number]
     found = footprint(spec, micro_batches, precision)
     kept = kept_for_backward(spec, micro_batches, precision)
-    assert 0.9 < (found.activations + found.logits) / kept < 1.1
+    assert 0.94 < (found.activations + found.logits) / kept < 1.06
 
 
 PEAKS = [
@@ -117,7 +117,9 @@ PEAKS = [
     (make(RouterSpec(), length=16, batch=700, vocabulary=3000), 1),  # logits, in two pieces
     (make(RouterSpec("s-base", 64), length=64, batch=128), 2),
     (make(RouterSpec("hash", 8, k=4), length=16, batch=512), 1),
-    (make(RouterSpec("switch", 256), length=64, batch=128), 1),  # the update
+    (make(RouterSpec("switch", 256), length=64, batch=128), 1),
+    (make(RouterSpec("hash", 256), length=64, batch=8), 1),  # the update
+    (make(RouterSpec("hash", 128), length=16, batch=512), 4),  # gradients of the micro-batches before
 ]
 
 
@@ -137,7 +139,7 @@ def test_the_peak_is_the_most_that_is_alive(number: int, precision: str) -> None
     with evaluation:
         token_losses(model, rows_BS)
     most = size_of(fixed) + max(training.most, evaluation.most)
-    assert 0.85 < footprint(spec, micro_batches, precision).total / most < 1.15
+    assert 0.9 < footprint(spec, micro_batches, precision).total / most < 1.1
 
 
 def test_evaluation_may_be_the_peak() -> None:

@@ -211,6 +211,7 @@ def test_a_device_that_is_not_here(tiny_corpus: Corpus, store: Store) -> None:
     assert {run.how for run in found.runs} == {ARITHMETIC}
     assert (found.device, found.room.device) == ("h100", 80 * 10**9)
     assert found.runs[0].memory.masters > 0  # bfloat16, as on any GPU
+    assert not any("--measure" in sentence for sentence in found.sentences())  # there is nothing to measure
     with pytest.raises(InputError, match="h100"):
         estimate_sweep(runs, store, machine=ONE, device_name="h1000")
 
