@@ -175,7 +175,7 @@ class Transformer(nn.Module):
             shared = layers[0] if self.spec.router.shared_decisions and layers else None
             x_BSD, layer = block(x_BSD, ids_BS.flatten(), step, shared)
             layers += [layer] if layer else []
-        return Output(self.final_norm(x_BSD).flatten(0, 1), layers)
+        return Output(self.final_norm(x_BSD.flatten(0, 1)), layers)
 
     def token_nll(self, hidden_TD: Tensor, target_T: Tensor) -> Tensor:
         """−log p(target) of each token in at least float32; logits of a piece of the tokens at a time."""

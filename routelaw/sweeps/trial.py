@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from routelaw.errors import InputError
-from routelaw.sweeps.local import worker_environment as worker_environment
+from routelaw.sweeps.local import worker_environment
 from routelaw.sweeps.pace import TRIAL, Pace
 
 if TYPE_CHECKING:

@@ -7,21 +7,21 @@ Reductions are sums, since losses are already divided by the count of all proces
 from __future__ import annotations
 
 import torch
-from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
 from routelaw.model.transformer import Transformer
+from routelaw.training.mesh import Meshes
 
 
-def shard(model: Transformer, mesh: DeviceMesh, dtype: torch.dtype) -> None:
+def shard(model: Transformer, meshes: Meshes, dtype: torch.dtype) -> None:
     """Experts over those that have the same ones, all else over data × expert. float32 masters where dtype is less."""
     policy = MixedPrecisionPolicy()
     if dtype == torch.bfloat16:
         policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
     for block in model.blocks:
         if block.routed:  # pyrefly: ignore
-            fully_shard(block.experts, mesh=mesh["data"], mp_policy=policy, reshard_after_forward=False)  # pyrefly: ignore
-    fully_shard(model, mesh=mesh["batch"], mp_policy=policy, reshard_after_forward=False)
+            fully_shard(block.experts, mesh=meshes.data, mp_policy=policy, reshard_after_forward=False)  # pyrefly: ignore
+    fully_shard(model, mesh=meshes.batch, mp_policy=policy, reshard_after_forward=False)
     for module in model.modules():
         if isinstance(module, FSDPModule):
             module.set_force_sum_reduction_for_comms(True)

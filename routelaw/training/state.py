@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from torch.distributed.device_mesh import DeviceMesh
 
 from routelaw.corpus.shards import Corpus
 from routelaw.model.parallel import ALONE, Parallel
 from routelaw.model.transformer import Transformer
 from routelaw.specs.run import RunSpec
 from routelaw.training.checkpoint import Checkpoint, fitting_tensors, latest_checkpoint, save_checkpoint
+from routelaw.training.mesh import Meshes
 from routelaw.training.optimizer import Optimizer
 from routelaw.training.sharding import shard
 from routelaw.training.step import StepInfo
@@ -44,14 +44,15 @@ class TrainState:
         device: torch.device,
         dtype: torch.dtype,
         parallel: Parallel = ALONE,
-        mesh: DeviceMesh | None = None,
+        meshes: Meshes | None = None,
     ) -> TrainState:
         model = Transformer(spec, parallel)
         tell_token_counts(model, corpus)
-        sharded = mesh is not None and parallel.batch.size > 1
-        model.to(device=device, dtype=torch.promote_types(dtype, torch.float32) if sharded else dtype)
-        if sharded:
-            shard(model, mesh, dtype)
+        if meshes is None or parallel.batch.size == 1:
+            model.to(device=device, dtype=dtype)
+        else:
+            model.to(device=device, dtype=torch.promote_types(dtype, torch.float32))  # the masters are sharded
+            shard(model, meshes, dtype)
         return cls(spec, model, Optimizer(model, spec.train))
 
     def resume(self, folder: Path, notice: Callable[[str], None]) -> None:

@@ -1,0 +1,107 @@
+"""The same run on one process and on several, compared step by step: what every rank of a test carries out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from routelaw.model.cuts import cuts_of
+from routelaw.model.transformer import Transformer
+from routelaw.specs.architecture import Architecture
+from routelaw.specs.layout import Layout
+from routelaw.specs.run import ModelSpec, RouterSpec, RunSpec, TrainSpec
+from routelaw.training.mesh import joined
+from routelaw.training.optimizer import Optimizer, local_part
+from routelaw.training.sharding import shard
+from routelaw.training.step import StepInfo, train_step
+
+GROUP, BATCH, LENGTH = 32, 8, 16
+ROUTED = RouterSpec("switch", 4, group_tokens=GROUP, capacity_factor=1.0)
+CASES: dict[str, RouterSpec] = {
+    "dense": RouterSpec(),
+    "switch": ROUTED,
+    "s-base": replace(ROUTED, name="s-base"),
+    "base": replace(ROUTED, name="base"),
+    "hash": replace(ROUTED, name="hash"),
+    "rl-r": replace(ROUTED, name="rl-r"),
+    "K = 2, dropless": replace(ROUTED, k=2, capacity_factor=0.0),
+    "s-base, shuffled over all": replace(ROUTED, name="s-base", shuffle_groups=4),
+    "rl-r, shuffled over all": replace(ROUTED, name="rl-r", shuffle_groups=4),
+    "hash, shuffled over two": replace(ROUTED, name="hash", shuffle_groups=2),
+    "two FFWs": replace(ROUTED, ffws_per_expert=2, shuffle_groups=4),
+    "shared decisions": replace(ROUTED, name="s-base", shared_decisions=True, routing_frequency=1.0, shuffle_groups=4),
+}
+
+
+def spec_of(router: RouterSpec, steps: int) -> RunSpec:
+    model = ModelSpec(Architecture(16, 2, 4, 8), vocabulary=64, sequence_length=LENGTH)
+    return RunSpec(model, router, TrainSpec(steps=steps, batch=BATCH, learning_rate=1e-2), "corpus")
+
+
+def possible(router: RouterSpec, layout: Layout, micro_batches: int) -> bool:
+    """Dense models have no experts to spread, and a forward pass of all processes holds whole shuffle blocks."""
+    if router.name == "dense":
+        return layout.expert == 1
+    return BATCH * LENGTH // micro_batches % (GROUP * router.shuffle_groups) == 0
+
+
+def followed(model: Transformer, spec: RunSpec, micro_batches: int) -> Iterator[tuple[StepInfo, dict[str, Tensor]]]:
+    """Every step with its gradients, before they are clipped and before the optimiser hides their scale."""
+    optimizer = Optimizer(model, spec.train)
+    seen: dict[str, Tensor] = {}
+    honest = optimizer.step
+
+    def step(rate: float, norm: Tensor) -> None:
+        for name, master in optimizer.masters.items():
+            seen[name] = (master.grad.full_tensor() if master is not local_part(master) else master.grad).clone()
+        honest(rate, norm)
+
+    optimizer.step = step
+    generator = torch.Generator().manual_seed(0)
+    for number in range(spec.train.steps):
+        tokens_BS = torch.randint(0, spec.model.vocabulary, (BATCH, LENGTH + 1), generator=generator)
+        yield train_step(model, optimizer, tokens_BS, spec, number, micro_batches), dict(seen)
+
+
+def compare(
+    rank: int, port: int, layouts: Sequence[tuple[Layout, int]], dtype: torch.dtype, steps: int, told: Any
+) -> None:
+    """On every rank: for each layout and case the largest difference of loss, gradient and log, put into `told`."""
+    torch.set_num_threads(1)
+    for number, (layout, micro_batches) in enumerate(layouts):
+        known = {"RANK": rank, "WORLD_SIZE": layout.world, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port + number}
+        os.environ.update({name: str(value) for name, value in known.items()})
+        with joined(layout, torch.device("cpu"), 120.0) as (parallel, meshes):
+            for name, router in CASES.items():
+                if not possible(router, layout, micro_batches):
+                    continue
+                spec = spec_of(router, steps)
+                alone = list(followed(Transformer(spec).to(dtype), spec, micro_batches))
+                model = Transformer(spec, parallel).to(dtype)
+                cuts = cuts_of(model)
+                if parallel.batch.size > 1:
+                    shard(model, meshes, dtype)
+                gap = torch.zeros(2, dtype=torch.float64)
+                for (info, own), (wanted, whole) in zip(followed(model, spec, micro_batches), alone, strict=True):
+                    gap[0] = max(gap[0], _apart(_figures(info), _figures(wanted)))
+                    gap[1] = max(gap[1], max(float((own[n] - whole[n][cuts[n].slices]).abs().max()) for n in own))
+                dist.all_reduce(gap, op=dist.ReduceOp.MAX)
+                if rank == 0:
+                    told[str(layout), micro_batches, name] = (*gap.tolist(), alone[-1][0].dropped)
+
+
+def _figures(info: StepInfo) -> list[float]:
+    figures = [info.loss, info.gradient_norm]
+    for layer in info.layers:
+        figures += [layer.dropped, layer.oversubscribed, *layer.load, *layer.losses.values()]
+    return figures
+
+
+def _apart(one: list[float], two: list[float]) -> float:
+    return max(abs(a - b) for a, b in zip(one, two, strict=True))
