@@ -18,6 +18,7 @@ from torch import Tensor
 
 from routelaw.evaluation.load import ExpertLoad
 from routelaw.evaluation.windows import Masked
+from routelaw.model.parallel import Team
 from routelaw.model.transformer import Output, StepContext, Transformer
 
 
@@ -78,12 +79,26 @@ def likelihood(model: Transformer, batches: Iterable[np.ndarray], device: torch.
 
 def masked_likelihood(model: Transformer, batches: Iterable[Masked], device: torch.device | str) -> Likelihood:
     """Over batches (B, S+1), each with a mask (B, S) of the successors that count."""
-    nats, tokens = 0.0, 0
-    load = ExpertLoad(model.spec.router.experts)
+    batch = model.parallel.batch
+    nats, tokens = torch.zeros((), dtype=torch.float64, device=device), 0
+    load = ExpertLoad(model.spec.router.experts, batch)
     for tokens_BS, mask_BS in batches:
-        nll_BS, output = token_losses(model, torch.from_numpy(tokens_BS).to(device))
-        wanted_BS = torch.from_numpy(mask_BS).to(device)
-        nats += float(torch.where(wanted_BS, nll_BS.double(), 0.0).sum())
+        own_BS, wanted = _own_rows(tokens_BS, mask_BS, batch)
+        nll_BS, output = token_losses(model, torch.from_numpy(own_BS).to(device))
+        wanted_BS = torch.from_numpy(wanted).to(device)
+        nats += torch.where(wanted_BS, nll_BS.double(), 0.0).sum()
         tokens += int(mask_BS.sum())
         load.add(output.layers, wanted_BS.flatten())
-    return Likelihood(nats, tokens, load.shares)
+    return Likelihood(float(batch.all_sum(nats)), tokens, load.shares)
+
+
+def _own_rows(tokens_BS: np.ndarray, mask_BS: np.ndarray, batch: Team) -> tuple[np.ndarray, np.ndarray]:
+    """This process's share of the rows. All processes have equally many, since experts are asked together: where they
+    do not come out even, some rows are there twice and count once."""
+    if batch.size == 1:
+        return tokens_BS, mask_BS
+    share = -(-len(tokens_BS) // batch.size)
+    row_B = np.arange(batch.rank * share, (batch.rank + 1) * share)
+    there_B = row_B < len(tokens_BS)
+    row_B = np.where(there_B, row_B, 0)
+    return tokens_BS[row_B], mask_BS[row_B] & there_B[:, None]

@@ -7,14 +7,15 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from routelaw.model.parallel import NOBODY_ELSE, Team
 from routelaw.model.transformer import RoutedLayer
 
 
 class ExpertLoad:
     """Adds up over batches. Counts stay on the device until they are asked for."""
 
-    def __init__(self, experts: int) -> None:
-        self.experts = experts
+    def __init__(self, experts: int, batch: Team = NOBODY_ELSE) -> None:
+        self.experts, self.batch = experts, batch
         self._taken: dict[int, Tensor] = {}
 
     def add(self, layers: Sequence[RoutedLayer], wanted_T: Tensor) -> None:
@@ -26,5 +27,6 @@ class ExpertLoad:
 
     @property
     def shares(self) -> dict[int, list[float]]:
-        """By block, one share per expert; they add up to 1."""
-        return {block: (taken_E.double() / taken_E.sum()).tolist() for block, taken_E in self._taken.items()}
+        """By block, one share per expert; they add up to 1. Over all processes, which must ask together."""
+        summed = {block: self.batch.all_sum(taken_E.clone()) for block, taken_E in self._taken.items()}
+        return {block: (taken_E.double() / taken_E.sum()).tolist() for block, taken_E in summed.items()}

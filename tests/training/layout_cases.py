@@ -7,10 +7,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from routelaw.evaluation.likelihood import likelihood
 from routelaw.model.cuts import cuts_of
 from routelaw.model.transformer import Transformer
 from routelaw.specs.architecture import Architecture
@@ -82,7 +84,8 @@ def compare(
                 if not possible(router, layout, micro_batches):
                     continue
                 spec = spec_of(router, steps)
-                alone = list(followed(Transformer(spec).to(dtype), spec, micro_batches))
+                single = Transformer(spec).to(dtype)
+                alone = list(followed(single, spec, micro_batches))
                 model = Transformer(spec, parallel).to(dtype)
                 cuts = cuts_of(model)
                 if parallel.batch.size > 1:
@@ -91,9 +94,18 @@ def compare(
                 for (info, own), (wanted, whole) in zip(followed(model, spec, micro_batches), alone, strict=True):
                     gap[0] = max(gap[0], _apart(_figures(info), _figures(wanted)))
                     gap[1] = max(gap[1], max(float((own[n] - whole[n][cuts[n].slices]).abs().max()) for n in own))
+                gap[0] = max(gap[0], _apart(_evaluated(model), _evaluated(single)))
                 dist.all_reduce(gap, op=dist.ReduceOp.MAX)
                 if rank == 0:
                     told[str(layout), micro_batches, name] = (*gap.tolist(), alone[-1][0].dropped)
+
+
+def _evaluated(model: Transformer) -> list[float]:
+    """Nats per token and every expert's load, over batches that do not divide evenly among processes."""
+    draw = np.random.default_rng(1)
+    batches = [draw.integers(0, model.spec.model.vocabulary, (rows, LENGTH + 1)) for rows in (5, 3)]
+    found = likelihood(model, batches, "cpu")
+    return [found.nats_per_token, float(found.tokens), *(share for load in found.load.values() for share in load)]
 
 
 def _figures(info: StepInfo) -> list[float]:
