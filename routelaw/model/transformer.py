@@ -166,6 +166,8 @@ class Transformer(nn.Module):
             Block(spec, number, number in deciding, parallel) for number in range(1, architecture.blocks + 1)
         )
         self.final_norm = nn.LayerNorm(architecture.d_model)
+        self.cuts = cuts_of(self)
+        """Which part of every parameter is here, before anything shards it further."""
         self.initialise(spec.train.seed)
 
     def forward(self, ids_BS: Tensor, step: StepContext) -> Output:
@@ -190,7 +192,6 @@ class Transformer(nn.Module):
     def initialise(self, seed: int) -> None:
         """Every tensor from a seed of its own name; matrices into the residual stream are smaller."""
         blocks = self.spec.model.architecture.blocks
-        cuts = cuts_of(self)
         for name, parameter in self.named_parameters():
             if "norm" in name:
                 parameter.fill_(0.0 if name.endswith(("bias", "offset")) or "norm_offset" in name else 1.0)
@@ -199,7 +200,7 @@ class Transformer(nn.Module):
             else:
                 into_residual = ".down." in name or name.endswith("attention.out.weight")
                 deviation = INIT_DEVIATION / (math.sqrt(2 * blocks) if into_residual else 1.0)
-                _draw(parameter, cuts[name], name, seed, deviation)
+                _draw(parameter, self.cuts[name], name, seed, deviation)
 
 
 LOGIT_ROWS = 8192

@@ -20,14 +20,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 from torch import Tensor
 
 from routelaw.errors import InputError, unwritable
 from routelaw.specs.difference import refuse_another
 from routelaw.specs.files import from_stored, to_mapping
 from routelaw.specs.run import RunSpec
+from routelaw.training.boxes import BoxReader, Index
 
 STATE, MODEL, OPTIMIZER = "state.json", "model", "optimizer"
 
@@ -48,26 +49,35 @@ class Checkpoint:
 
 def save_checkpoint(folder: Path, spec: RunSpec, checkpoint: Checkpoint, keep: int) -> Path:
     """Write it whole or not at all, then remove what is older than the last `keep`."""
-    final = folder / f"step-{checkpoint.step:08d}"
+    final = step_folder(folder, checkpoint.step)
     unfinished = folder / f".{final.name}.{os.getpid()}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(unfinished, ignore_errors=True)
         unfinished.mkdir()
         _write(unfinished, spec, checkpoint)
-        _remove(final)  # only ever a damaged one of the same step
+        remove(final)  # only ever a damaged one of the same step
         unfinished.rename(final)
-        _flush(folder)
+        flush(folder)
     except (OSError, SafetensorError) as error:
         shutil.rmtree(unfinished, ignore_errors=True)
         last = list_checkpoints(folder)
         left = f"the one before, {last[-1].name}, is intact" if last else "there is none before it"
-        if not isinstance(error, OSError):  # safetensors has the system's number in words only
-            error = OSError(errno.ENOSPC if f"os error {errno.ENOSPC}" in str(error) else errno.EIO, str(error))
         advice = f"; {left}. Make room and run the same command again to go on from there"
-        raise unwritable(final, error, advice) from None
-    _prune(folder, checkpoint.step, keep)
+        raise unwritable(final, system_error(error), advice) from None
+    prune(folder, checkpoint.step, keep)
     return final
+
+
+def step_folder(folder: Path, step: int) -> Path:
+    return folder / f"step-{step:08d}"
+
+
+def system_error(error: OSError | SafetensorError) -> OSError:
+    """safetensors has the system's number in words only."""
+    if isinstance(error, OSError):
+        return error
+    return OSError(errno.ENOSPC if f"os error {errno.ENOSPC}" in str(error) else errno.EIO, str(error))
 
 
 def _write(folder: Path, spec: RunSpec, checkpoint: Checkpoint) -> None:
@@ -75,12 +85,12 @@ def _write(folder: Path, spec: RunSpec, checkpoint: Checkpoint) -> None:
     for name, tensors in ((MODEL, checkpoint.model), (OPTIMIZER, checkpoint.optimizer)):
         path = folder / f"{name}.safetensors"
         save_file({k: v.detach().contiguous().cpu() for k, v in tensors.items()}, path)
-        hashes[name] = _sha256(path)
-        _flush(path)
+        hashes[name] = sha256_of(path)
+        flush(path)
     state = {"step": checkpoint.step, "counters": checkpoint.counters, "spec": to_mapping(spec), "sha256": hashes}
-    (folder / STATE).write_bytes(_rendered(state))
-    _flush(folder / STATE)
-    _flush(folder)
+    (folder / STATE).write_bytes(rendered(state))
+    flush(folder / STATE)
+    flush(folder)
 
 
 def latest_checkpoint(
@@ -120,21 +130,62 @@ def list_checkpoints(folder: Path) -> list[Path]:
 def load_checkpoint(
     path: Path, spec: RunSpec, device: torch.device | str = "cpu", parts: Sequence[str] = (MODEL, OPTIMIZER)
 ) -> Checkpoint:
-    """The checkpoint, every byte of the parts asked for verified; raises Damaged."""
-    state = read_state(path)
-    refuse_another(from_stored(state["spec"], str(path)), spec, f"{path} belongs to another run")
-    tensors: dict[str, dict[str, Tensor]] = {}
-    for name in parts:
-        file = path / f"{name}.safetensors"
-        if not file.is_file():
-            raise Damaged(f"{file.name} is missing")
+    """The checkpoint, every byte of the parts asked for verified; raises Damaged. Written by several processes, it is
+    put together here."""
+    reader = CheckpointReader(path, spec)
+    tensors = {kind: {name: reader.read(kind, name).to(device) for name in reader.names(kind)} for kind in parts}
+    state = reader.state
+    return Checkpoint(state["step"], tensors[MODEL], tensors.get(OPTIMIZER, {}), state["counters"], path)
+
+
+class CheckpointReader:
+    """A checkpoint of this run, by boxes, whichever layout wrote it; every file is verified when it is first needed."""
+
+    def __init__(self, path: Path, spec: RunSpec) -> None:
+        self.path, self.state = path, read_state(path)
+        refuse_another(from_stored(self.state["spec"], str(path)), spec, f"{path} belongs to another run")
+        self._boxes: dict[str, BoxReader] = {}
+
+    def names(self, kind: str) -> list[str]:
+        return list(self._reader(kind).index)
+
+    def has(self, kind: str, name: str) -> bool:
+        return name in self._reader(kind).index
+
+    def read(
+        self, kind: str, name: str, start: Sequence[int] | None = None, length: Sequence[int] | None = None
+    ) -> Tensor:
         try:
-            if _sha256(file) != state["sha256"][name]:
-                raise Damaged(f"{file.name} does not match its sha256")
-            tensors[name] = load_file(file, device=str(device))
+            return self._reader(kind).read(name, start, length)
+        except (SafetensorError, OSError) as error:
+            raise Damaged(f"{kind} cannot be read: {error}") from None
+
+    def _reader(self, kind: str) -> BoxReader:
+        if kind not in self._boxes:
+            index = self.state.get("index", {}).get(kind) or self._of_one_file(kind)
+            self._boxes[kind] = BoxReader(self.path, index, self._verify)
+        return self._boxes[kind]
+
+    def _of_one_file(self, kind: str) -> Index:
+        """A single process writes whole tensors, and no index."""
+        file = self.path / f"{kind}.safetensors"
+        self._verify(file)
+        try:
+            with safe_open(str(file), framework="pt") as opened:
+                shapes = {name: opened.get_slice(name).get_shape() for name in opened.keys()}  # noqa: SIM118
         except (SafetensorError, OSError) as error:
             raise Damaged(f"{file.name} cannot be read: {error}") from None
-    return Checkpoint(state["step"], tensors[MODEL], tensors.get(OPTIMIZER, {}), state["counters"], path)
+        return {
+            name: {"shape": shape, "parts": [{"file": file.name, "start": [0] * len(shape), "length": shape}]}
+            for name, shape in shapes.items()
+        }
+
+    def _verify(self, file: Path) -> None:
+        hashes = self.state["sha256"]
+        if not file.is_file():
+            raise Damaged(f"{file.name} is missing")
+        if sha256_of(file) != hashes.get(file.name, hashes.get(file.stem)):
+            raise Damaged(f"{file.name} does not match its sha256")
 
 
 def read_state(path: Path) -> dict[str, Any]:
@@ -144,28 +195,28 @@ def read_state(path: Path) -> dict[str, Any]:
         state = json.loads(content)["state"]
     except (OSError, ValueError, KeyError, TypeError):
         raise Damaged(f"{STATE} is missing or cannot be read") from None
-    if content != _rendered(state):
+    if content != rendered(state):
         raise Damaged(f"{STATE} does not match its checksum")
     return state
 
 
-def _rendered(state: Any) -> bytes:
+def rendered(state: Any) -> bytes:
     """One way to write a state, so that every byte of the file can be checked."""
     body = json.dumps(state, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return f'{{"checksum":"{hashlib.sha256(body.encode()).hexdigest()}","state":{body}}}\n'.encode()
 
 
-def _prune(folder: Path, step: int, keep: int) -> None:
+def prune(folder: Path, step: int, keep: int) -> None:
     """Newer ones than the one just written are damaged: the run went on from before them."""
     older = [path for path in list_checkpoints(folder) if _step_of(path) <= step]
     for path in list_checkpoints(folder):
         if path not in older[-max(keep, 1) :]:
-            _remove(path)
+            remove(path)
     for unfinished in folder.glob(".step-*"):
         shutil.rmtree(unfinished, ignore_errors=True)
 
 
-def _remove(path: Path) -> None:
+def remove(path: Path) -> None:
     """Renamed first: a half-removed directory must not look like a checkpoint."""
     if path.exists():
         gone = path.with_name(f".{path.name}.gone")
@@ -178,12 +229,12 @@ def _step_of(path: Path) -> int:
     return int(path.name[5:])
 
 
-def _sha256(path: Path) -> str:
+def sha256_of(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _flush(path: Path) -> None:
+def flush(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -13,8 +13,10 @@ from routelaw.model.parallel import ALONE, Parallel
 from routelaw.model.transformer import Transformer
 from routelaw.specs.run import RunSpec
 from routelaw.training.checkpoint import Checkpoint, fitting_tensors, latest_checkpoint, save_checkpoint
+from routelaw.training.checkpoint_parts import resume_parts, save_parts
 from routelaw.training.mesh import Meshes
 from routelaw.training.optimizer import Optimizer
+from routelaw.training.pieces import model_pieces, optimizer_pieces
 from routelaw.training.sharding import shard
 from routelaw.training.step import StepInfo
 
@@ -56,7 +58,13 @@ class TrainState:
         return cls(spec, model, Optimizer(model, spec.train))
 
     def resume(self, folder: Path, notice: Callable[[str], None]) -> None:
-        """Continue from the newest whole checkpoint in the folder, if there is one."""
+        """Continue from the newest whole checkpoint in the folder, if there is one, whatever layout wrote it."""
+        if not self.model.parallel.alone:
+            state = resume_parts(folder, self.spec, self.model, self.optimizer, notice)
+            self.step = state.get("step", 0)
+            for name, value in state.get("counters", {}).items():
+                setattr(self, name, value)
+            return
         saved = latest_checkpoint(folder, self.spec, notice, next(self.model.parameters()).device)
         if saved is None:
             return
@@ -70,6 +78,10 @@ class TrainState:
 
     def save(self, folder: Path, keep: int) -> None:
         counters = {n: getattr(self, n) for n in ("status", "skipped", "skipped_in_a_row", "loss_validation")}
+        if not self.model.parallel.alone:
+            pieces = {"model": model_pieces(self.model), "optimizer": optimizer_pieces(self.model, self.optimizer)}
+            save_parts(folder, self.spec, self.step, counters, pieces, keep)
+            return
         checkpoint = Checkpoint(self.step, dict(self.model.state_dict()), self.optimizer.state(), counters)
         save_checkpoint(folder, self.spec, checkpoint, keep)
 

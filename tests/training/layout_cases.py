@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,8 +22,10 @@ from routelaw.specs.run import ModelSpec, RouterSpec, RunSpec, TrainSpec
 from routelaw.training.mesh import joined
 from routelaw.training.optimizer import Optimizer, local_part
 from routelaw.training.sharding import shard
+from routelaw.training.state import TrainState
 from routelaw.training.step import StepInfo, train_step
 
+RESHARDED = ("s-base", "rl-r, shuffled over all", "two FFWs", "hash")
 GROUP, BATCH, LENGTH = 32, 8, 16
 ROUTED = RouterSpec("switch", 4, group_tokens=GROUP, capacity_factor=1.0)
 CASES: dict[str, RouterSpec] = {
@@ -98,6 +101,32 @@ def compare(
                 dist.all_reduce(gap, op=dist.ReduceOp.MAX)
                 if rank == 0:
                     told[str(layout), micro_batches, name] = (*gap.tolist(), alone[-1][0].dropped)
+
+
+def checkpointed(rank: int, port: int, layout: Layout, folder: Path, until: int, saves: bool, told: Any) -> None:
+    """On every rank: continue from what lies in the folder, step to `until`, and save there if asked; the losses."""
+    if layout.world > 1:
+        torch.set_num_threads(1)
+        known = {"RANK": rank, "WORLD_SIZE": layout.world, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+        os.environ.update({name: str(value) for name, value in known.items()})
+    with joined(layout, torch.device("cpu"), 120.0) as (parallel, meshes):
+        for name in RESHARDED:
+            spec = spec_of(CASES[name], 20)
+            model = Transformer(spec, parallel).to(torch.float64)
+            if parallel.batch.size > 1:
+                shard(model, meshes, torch.float64)
+            state = TrainState(spec, model, Optimizer(model, spec.train))
+            state.resume(folder / name, lambda _: None)
+            losses = [state.step]
+            for number in range(state.step, until):
+                tokens_BS = torch.randint(0, 64, (BATCH, LENGTH + 1), generator=torch.Generator().manual_seed(number))
+                info = train_step(model, state.optimizer, tokens_BS, spec, number)
+                state.record(info)
+                losses += [info.loss, info.gradient_norm]
+            if saves:
+                state.save(folder / name, keep=2)
+            if rank == 0:
+                told[name] = losses
 
 
 def _evaluated(model: Transformer) -> list[float]:

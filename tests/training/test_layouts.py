@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import socket
+from pathlib import Path
 
 import pytest
 import torch
 import torch.multiprocessing
-from layout_cases import CASES, compare, possible
+from layout_cases import CASES, checkpointed, compare, possible
 
 from routelaw.specs.layout import Layout
 
@@ -37,3 +38,36 @@ def test_any_layout_computes_the_same(layouts, dtype, steps, most) -> None:
     assert any(dropped > 0.05 for *_, dropped in found.values()), "capacity must matter"
     wrong = {case: gaps for case, gaps in found.items() if max(gaps[:2]) > most}
     assert not wrong
+
+
+def launched(layout: Layout, folder: Path, until: int, saves: bool) -> dict[str, list[float]]:
+    """By case: the step it began at, then loss and gradient norm of every step."""
+    if layout.world == 1:
+        alone: dict[str, list[float]] = {}
+        checkpointed(0, 0, layout, folder, until, saves, alone)
+        return alone
+    with torch.multiprocessing.Manager() as manager:
+        told = manager.dict()
+        torch.multiprocessing.spawn(
+            checkpointed, (free_port(), layout, folder, until, saves, told), nprocs=layout.world
+        )
+        return dict(told)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("saved", "loaded"),
+    [
+        (Layout(2, 2, 1), [Layout(), Layout(1, 2, 1), Layout(1, 2, 2)]),
+        (Layout(), [Layout(1, 1, 2)]),
+        (Layout(1, 2, 1), [Layout(2, 1, 1)]),
+    ],
+    ids=["four", "one", "two"],
+)
+def test_a_checkpoint_of_any_layout_is_continued_by_any_other(tmp_path: Path, saved, loaded) -> None:
+    undisturbed = launched(Layout(), tmp_path / "alone", 5, saves=False)
+    launched(saved, tmp_path / "saved", 3, saves=True)
+    for layout in loaded:
+        for name, figures in launched(layout, tmp_path / "saved", 5, saves=False).items():
+            assert figures[0] == 3
+            assert figures[1:] == pytest.approx(undisturbed[name][-4:], abs=1e-10), (name, str(layout))
