@@ -77,16 +77,10 @@ def _train(file: Path, store: Store, jobs: int | None) -> None:
 
 
 def _report(store: Path, out: Path) -> dict[str, Any]:
-    from routelaw.cli.output import progress
+    from routelaw.cli.output import followed
     from routelaw.report.runs_report import write_report
 
-    summary: dict[str, Any] = {}
-    with progress() as bar:
-        task = bar.add_task("reading", total=None)
-        for step in write_report(store, out, force=True):
-            bar.update(task, completed=step.done, total=step.total, description=step.what)
-            summary = step.summary
-    return summary["sources"]["own"]
+    return followed(write_report(store, out, force=True))["sources"]["own"]
 
 
 def _losses(table: RunTable) -> Any:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from routelaw.laws import Law
     from routelaw.runs.table import RunTable
 
 Runs = Annotated[
@@ -31,24 +32,33 @@ ActiveParams = Annotated[
 def load(runs: Path | None, plugins: list[Path] | None = None) -> RunTable:
     """The table given, or the cached release of the paper's losses; plugins are made known first."""
     from routelaw.errors import InputError
-    from routelaw.laws import load_law
     from routelaw.runs.fetch import find_released
     from routelaw.runs.files import read_runs
 
-    for plugin in plugins or []:
-        try:
-            load_law(plugin)
-        except InputError:
-            raise
-        except Exception as error:  # whatever the user's own code may raise
-            why = " ".join(str(error).split())
-            raise InputError(f"plugin {plugin} fails when it is loaded: {type(error).__name__}: {why}.") from error
+    load_laws(plugins or [])
     path = runs or find_released()
     if path is None:
         raise InputError(
             "no run table: give the path of one, or run `routelaw data fetch` once for the paper's released losses."
         )
     return read_runs(path)
+
+
+def load_laws(plugins: list[Path]) -> list[Law]:
+    """Make the laws of these files known; returns them."""
+    from routelaw.errors import InputError
+    from routelaw.laws import load_law
+
+    found = []
+    for plugin in plugins:
+        try:
+            found.append(load_law(plugin))
+        except InputError:
+            raise
+        except Exception as error:  # whatever the user's own code may raise
+            why = " ".join(str(error).split())
+            raise InputError(f"plugin {plugin} fails when it is loaded: {type(error).__name__}: {why}.") from error
+    return found
 
 
 def quantity(text: str, what: str) -> float:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from rich.progress import Progress
     from rich.table import Table
 
@@ -68,6 +70,17 @@ def progress(*columns: Any, quiet: bool = False) -> Progress:
 
     console = Console(stderr=True)
     return Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal)
+
+
+def followed(steps: Iterable[Any], *columns: Any, quiet: bool = False) -> dict[str, Any]:
+    """Go through the steps of a report under a progress bar; the summary that the last one carries."""
+    summary: dict[str, Any] = {}
+    with progress(*columns, quiet=quiet) as bar:
+        task = bar.add_task("reading", total=None)
+        for step in steps:
+            bar.update(task, completed=step.done, total=step.total, description=step.what)
+            summary = step.summary
+    return summary
 
 
 def number(value: float, digits: int = 4) -> str:

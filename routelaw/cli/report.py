@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from routelaw.cli import options
-
-if TYPE_CHECKING:
-    from routelaw.laws import Law
 
 
 def report(
@@ -25,43 +22,19 @@ def report(
     as_json: options.AsJson = False,
 ) -> None:
     """What the runs say: which router wins where and how surely, the fitted laws, curves, expert load, every run."""
-    from routelaw.cli.output import print_json, progress
+    from routelaw.cli.output import followed, print_json
     from routelaw.laws import get_law
     from routelaw.report.runs_report import write_report
     from routelaw.report.whole_folder import check_target
 
     check_target(out, force)
-    own_laws = _load(plugin or [])
-    summary: dict[str, Any] = {}
-    with progress(quiet=as_json) as bar:
-        task = bar.add_task("reading", total=None)
-        steps = write_report(
-            runs, out, force=force, law=get_law(law) if law else None, own_laws=own_laws, target=target
-        )
-        for step in steps:
-            bar.update(task, completed=step.done, total=step.total, description=step.what)
-            summary = step.summary
+    own_laws = options.load_laws(plugin or [])
+    front = get_law(law) if law else None
+    summary = followed(write_report(runs, out, force=force, law=front, own_laws=own_laws, target=target), quiet=as_json)
     if as_json:
         print_json(summary)
     else:
         _show(summary)
-
-
-def _load(plugins: list[Path]) -> list[Law]:
-    """Make the plugins known; returns the laws among them."""
-    from routelaw.errors import InputError
-    from routelaw.laws import all_laws, load_law
-
-    before = all_laws()
-    for plugin in plugins:
-        try:
-            load_law(plugin)
-        except InputError:
-            raise
-        except Exception as error:  # whatever the user's own code may raise
-            why = " ".join(str(error).split())
-            raise InputError(f"plugin {plugin} fails when it is loaded: {type(error).__name__}: {why}.") from error
-    return [law for name, law in all_laws().items() if before.get(name) is not law]
 
 
 def _show(summary: dict[str, Any]) -> None:

@@ -19,16 +19,11 @@ def reproduce(
     """Recompute the paper's tables and redraw its figures from the released losses: printed, ours, verdict."""
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 
-    from routelaw.cli.output import print_json, progress
+    from routelaw.cli.output import followed, print_json
     from routelaw.report.reproduce import reproduce as steps
 
     columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
-    summary: dict = {}
-    with progress(*columns, quiet=as_json) as bar:
-        task = bar.add_task("reading the released losses", total=None)
-        for step in steps(data, out, force=force):
-            bar.update(task, completed=step.done, total=step.total, description=step.what)
-            summary = step.summary
+    summary = followed(steps(data, out, force=force), *columns, quiet=as_json)
     if as_json:
         print_json(summary)
     else:

@@ -178,11 +178,10 @@ def _loss(value: float | None) -> str:
 
 def _show_derived(spec: RunSpec, corpus: Corpus, folder: Path) -> None:
     from routelaw.cli.output import show
-    from routelaw.training.record import tokens_after
     from routelaw.training.schedule import warmup_steps
 
     counts, architecture, train = spec.counts, spec.model.architecture, spec.train
-    tokens = tokens_after(spec, train.steps)
+    tokens = spec.tokens_after(train.steps)
     routed = ", ".join(map(str, spec.routed_blocks)) or "none"
     groups = f", in groups of {spec.group_tokens:,} tokens" if spec.routed_blocks else ""
     show(

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import pandas as pd
 
 from routelaw.errors import InputError
+from routelaw.runs.columns import columns_of
 from routelaw.runs.files import read_runs
 from routelaw.runs.folders import EVALUATIONS, table_of
-from routelaw.runs.store import IMPORTED, Store
+from routelaw.runs.store import IMPORTED, Store, StoredRun
 from routelaw.runs.table import SOURCE, RunTable
 from routelaw.runs.writing import write_atomically
-from routelaw.specs.run import RunSpec
-from routelaw.specs.sizes import size_label
 from routelaw.specs.techniques import canonical_router
 
 OWN = "own"
@@ -37,7 +37,7 @@ def list_runs(store: Store) -> pd.DataFrame:
         frames.insert(0, own)
     begun = [run for run in runs if not frames or run.run_id not in set(frames[0]["run_id"])]
     if begun:
-        frames.insert(0, pd.DataFrame([_begun(run.run_id, run.spec, run.status) for run in begun]))
+        frames.insert(0, pd.DataFrame([_begun(run) for run in begun]))
     if not frames:
         raise InputError(f"{store.path}: there are no runs in it.")
     return pd.concat(frames, ignore_index=True)
@@ -98,22 +98,6 @@ def _last_rows(table: RunTable, source: str) -> pd.DataFrame:
     return rows[SHOWN].sort_values(["active_params", "router", "experts", "seed"], kind="stable")
 
 
-def _begun(run_id: str, spec: RunSpec, status: str) -> dict[str, object]:
-    counts = spec.counts
-    return {
-        "run_id": run_id,
-        "source": OWN,
-        "router": spec.router.name,
-        "variant": spec.variant,
-        "size": size_label(counts.active_params),
-        "experts": spec.router.experts,
-        "k": spec.router.k,
-        "routing_frequency": spec.routing_frequency,
-        "seed": spec.train.seed,
-        "status": status,
-        "step": 0,
-        "loss_validation": None,
-        "active_params": counts.active_params,
-        "total_params": counts.total_params,
-        "flops_per_token": counts.flops_per_token,
-    }
+def _begun(run: StoredRun) -> dict[str, Any]:
+    columns = columns_of(run.spec) | {"run_id": run.run_id, "source": OWN, "status": run.status, "step": 0}
+    return {name: columns.get(name) for name in SHOWN}

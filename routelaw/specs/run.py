@@ -140,6 +140,9 @@ class RunSpec:
         changed |= {k: v for k, v in meaning_of(self.model).items() if k == "positions"}
         return ",".join(_named(key, changed[key]) for key in sorted(changed))
 
+    def tokens_after(self, steps: int) -> int:
+        return steps * self.train.batch * self.model.sequence_length
+
     @property
     def group_tokens(self) -> int:
         """Tokens of a routing group: as asked, else as many sequences up to eight as leave whole groups."""

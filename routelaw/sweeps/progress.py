@@ -72,11 +72,10 @@ def progress_of(run_id: str, spec: RunSpec, row: dict[str, Any]) -> RunProgress:
     step, pace = int(row.get("step", 0)), float(row.get("tokens_per_second") or 0.0)
     layers = row.get("layers") or []
     dropped = sum(layer["dropped"] for layer in layers) / len(layers) if layers else None
-    left = (spec.train.steps - step) * spec.train.batch * spec.model.sequence_length
+    left = spec.tokens_after(spec.train.steps - step)
     return RunProgress(run_id, spec, step, row.get("loss"), pace, dropped, left / pace if pace else None)
 
 
 def work(spec: RunSpec) -> float:
     """Forward FLOPs of a whole run: what the parts of a sweep are weighed by."""
-    tokens = spec.train.steps * spec.train.batch * spec.model.sequence_length
-    return float(spec.counts.flops_per_token) * tokens
+    return float(spec.counts.flops_per_token) * spec.tokens_after(spec.train.steps)

@@ -22,7 +22,7 @@ from routelaw.training.device import device_name, resolve_device, resolve_precis
 from routelaw.training.folder import RunFolder
 from routelaw.training.groups import check_split
 from routelaw.training.loop import train_steps
-from routelaw.training.record import evaluation_row, finite, losses_of, tokens_after
+from routelaw.training.record import evaluation_row, finite, losses_of
 from routelaw.training.state import RUNNING, TrainState
 from routelaw.training.step import StepInfo
 
@@ -147,7 +147,7 @@ class _Pace:
         """Tokens per second, seconds left, and seconds since the run began."""
         seconds, taken = max(time.perf_counter() - self.begun, 1e-9), state.step - self.first
         left = state.spec.train.steps - state.step if state.status == RUNNING else 0
-        return tokens_after(state.spec, taken) / seconds, left * seconds / taken, self.seconds_before + seconds
+        return state.spec.tokens_after(taken) / seconds, left * seconds / taken, self.seconds_before + seconds
 
 
 def evaluate(

@@ -1,43 +1,14 @@
 """The command line, called in this process as a shell would call it, and a table as a stranger might bring one."""
 
-import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 import pytest
-
-from routelaw.cli.main import main
+from calling import command
 
 SIZES = (15e6, 60e6, 250e6, 1e9)
 EXPERTS = (1, 2, 8, 32, 128)
-
-
-class Outcome(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-@pytest.fixture
-def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Callable:
-    """`command("fit", path, "--json")`: exit code, stdout and stderr. There is no cached table, and no plugin stays."""
-    monkeypatch.setenv("ROUTELAW_CACHE", str(tmp_path / "cache-that-is-not-there"))
-    monkeypatch.setattr("routelaw.laws._plugins", {})
-
-    def call(*args: object) -> Outcome:
-        monkeypatch.setattr(sys, "argv", ["routelaw", *map(str, args)])
-        capsys.readouterr()
-        code = 0
-        try:
-            main()
-        except SystemExit as end:
-            code = int(end.code or 0)
-        return Outcome(code, *capsys.readouterr())
-
-    return call
 
 
 @pytest.fixture(scope="session")
@@ -58,3 +29,6 @@ def table(losses: pd.DataFrame, tmp_path: Path) -> Path:
     path = tmp_path / "losses.csv"
     losses.to_csv(path, index=False)
     return path
+
+
+__all__ = ["command"]

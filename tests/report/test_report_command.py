@@ -1,26 +1,16 @@
 """`routelaw report`: what it prints, what it refuses, plugins, and imported tables beside own runs."""
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import pandas as pd
 import pytest
 from report_pages import Page
 from synthetic_store import grid, write_store
 
-from routelaw.cli.main import main
 from routelaw.laws import get_law
 from routelaw.runs.table import RunTable
-
-
-class Outcome(NamedTuple):
-    code: int
-    out: str
-    err: str
-
 
 LAW = """
 from routelaw import PowerSum, coefficient
@@ -29,23 +19,6 @@ LAW = PowerSum(name="mine", formula="log L = a·log N + b·log E + d", source="m
                terms=((coefficient("a", "slope", (1, 0)), coefficient("b", "slope", (0, 1)),
                        coefficient("d", "level", (0, 0))),))
 """
-
-
-@pytest.fixture
-def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
-    """As a shell would call it; no plugin stays."""
-    monkeypatch.setattr("routelaw.laws._plugins", {})
-
-    def call(*args: object) -> Outcome:
-        monkeypatch.setattr(sys, "argv", ["routelaw", *map(str, args)])
-        code = 0
-        try:
-            main()
-        except SystemExit as end:
-            code = int(end.code or 0)
-        return Outcome(code, *capsys.readouterr())
-
-    return call
 
 
 @pytest.fixture
