@@ -87,7 +87,7 @@ def _check_routing(spec: RunSpec) -> None:
             f"router.group_tokens = {spec.group_tokens} must be a whole number of sequences of {model.sequence_length}."
         )
     batch_tokens = train.batch * model.sequence_length
-    block_tokens = spec.group_tokens * router.shuffle_groups
+    block_tokens = spec.block_tokens
     if batch_tokens % block_tokens:
         raise InputError(
             f"a batch of {batch_tokens} tokens does not hold whole shuffle blocks of {block_tokens} "

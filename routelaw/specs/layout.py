@@ -7,9 +7,12 @@ are numbered with tensor fastest, so that those who talk most sit next to each o
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from routelaw.errors import InputError
-from routelaw.specs.run import RunSpec
+
+if TYPE_CHECKING:
+    from routelaw.specs.run import RunSpec
 
 
 @dataclass(frozen=True)
@@ -31,14 +34,17 @@ class Layout:
         return f"{self.data}×{self.expert}×{self.tensor} (data × expert × tensor)"
 
 
-def check_layout(spec: RunSpec, layout: Layout, micro_batches: int) -> None:
-    """Each thing that does not divide, in one sentence."""
+def check_layout(spec: RunSpec, layout: Layout, micro_batches: int, groups_matter: bool = True) -> None:
+    """Each thing that does not divide, in one sentence. `groups_matter` is false of a model that routes every token by
+    itself and drops none."""
     for name in ("data", "expert", "tensor"):
         if getattr(layout, name) < 1:
             raise InputError(f"execution.{name} must be at least 1, not {getattr(layout, name)}.")
     _check_experts(spec, layout)
     _check_tensor(spec, layout)
     _check_batch(spec, layout, micro_batches)
+    if spec.routed_blocks and groups_matter:
+        _check_groups(spec, layout, micro_batches)
 
 
 def _check_experts(spec: RunSpec, layout: Layout) -> None:
@@ -56,10 +62,39 @@ def _check_tensor(spec: RunSpec, layout: Layout) -> None:
 
 
 def _check_batch(spec: RunSpec, layout: Layout, micro_batches: int) -> None:
-    """A process holds whole sequences and whole routing groups; a shuffle block may span processes, evenly."""
-    parts = layout.batch * micro_batches
-    if spec.train.batch % parts:
+    batch, parts = spec.train.batch, layout.batch * micro_batches
+    if micro_batches < 1:
+        raise InputError(f"execution.micro_batches must be at least 1, not {micro_batches}.")
+    if batch % parts == 0:
+        return
+    if layout.batch == 1:
+        raise InputError(f"{micro_batches} micro-batches do not divide a batch of {batch} sequences.")
+    pieces = f" and {micro_batches} micro-batches" if micro_batches > 1 else ""
+    raise InputError(f"a batch of {batch} sequences cannot be split evenly over {layout.batch} processes{pieces}.")
+
+
+def _check_groups(spec: RunSpec, layout: Layout, micro_batches: int) -> None:
+    """A process holds whole routing groups, and all processes together whole shuffle blocks, which may span some of
+    them."""
+    together = spec.train.batch // micro_batches * spec.model.sequence_length
+    own = together // layout.batch
+    if together % spec.block_tokens:
         raise InputError(
-            f"a batch of {spec.train.batch} sequences cannot be split over {layout.batch} processes in {micro_batches} "
-            f"micro-batches: {parts} does not divide it."
+            f"a micro-batch of {together} tokens does not hold whole routing groups of {spec.block_tokens}: "
+            f"take fewer micro-batches, or a smaller router.group_tokens (which changes what the run is)."
         )
+    if own % spec.group_tokens or max(own, spec.block_tokens) % min(own, spec.block_tokens):
+        raise InputError(
+            f"each of {layout.batch} processes has {own} tokens of a micro-batch, which are not whole routing groups of "
+            f"{spec.group_tokens}{_shuffled(spec)}: take fewer processes or micro-batches, or a smaller "
+            f"router.group_tokens (which changes what the run is)."
+        )
+    if own < spec.block_tokens and spec.router.options.get("credit") == "sequence":
+        raise InputError(
+            "credit by sequence needs whole sequences where they are routed, and this shuffle deals them out to other "
+            "processes: take fewer processes, or smaller router.shuffle_groups (which changes what the run is)."
+        )
+
+
+def _shuffled(spec: RunSpec) -> str:
+    return f", or not even parts of shuffled blocks of {spec.block_tokens}" if spec.router.shuffle_groups > 1 else ""

@@ -19,6 +19,7 @@ from typing import Any
 from routelaw.specs.architecture import Architecture
 from routelaw.specs.consistency import check
 from routelaw.specs.counting import Counts, count
+from routelaw.specs.layout import Layout
 from routelaw.specs.placement import canonical_placement, routed_positions
 from routelaw.specs.techniques import DENSE, canonical_router
 
@@ -144,6 +145,11 @@ class RunSpec:
         return steps * self.train.batch * self.model.sequence_length
 
     @property
+    def block_tokens(self) -> int:
+        """Tokens that the processes of a run must hold together: the groups of a shuffle."""
+        return self.group_tokens * self.router.shuffle_groups
+
+    @property
     def group_tokens(self) -> int:
         """Tokens of a routing group: as asked, else as many sequences up to eight as leave whole groups."""
         if self.router.group_tokens:
@@ -171,6 +177,18 @@ class ExecutionSpec:
     keep: int = 2
     """Checkpoints kept."""
     compile: bool = False
+    data: int = 1
+    """Processes, or groups of them, that each train on a part of the batch."""
+    expert: int = 1
+    """Processes that the experts of a layer are spread over; each takes a part of the batch, too."""
+    tensor: int = 1
+    """Processes that every head and hidden unit is split over."""
+    patience: float = 600.0
+    """Seconds that a run of several processes may stand still before it ends and says which of them is to blame."""
+
+    @property
+    def layout(self) -> Layout:
+        return Layout(self.data, self.expert, self.tensor)
 
 
 def meaning_of(value: Any) -> Any:

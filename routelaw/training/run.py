@@ -190,7 +190,7 @@ def check_run(spec: RunSpec, execution: ExecutionSpec, corpora: Mapping[str, Cor
     if spec.routed_blocks:
         settled = replace(spec.router, group_tokens=spec.group_tokens)
         router_class(spec.router.name)(spec.model.architecture.d_model, spec.model.vocabulary, 1, settled)
-    check_split(spec, execution.micro_batches)
+    check_split(spec, execution.micro_batches, execution.layout)
     batch(corpus, "train", spec.train.seed, 0, spec.train.batch, length)
     for each in corpora.values():
         split = held_out(each, corpus.manifest.tokenizer.sha256).name

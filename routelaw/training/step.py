@@ -18,7 +18,6 @@ from routelaw.model.parallel import NOBODY_ELSE, Team
 from routelaw.model.transformer import Output, StepContext, Transformer
 from routelaw.routers.router import Router
 from routelaw.specs.run import RunSpec
-from routelaw.training.groups import block_tokens
 from routelaw.training.optimizer import Optimizer
 from routelaw.training.routing_log import LayerLog, RoutingTally
 from routelaw.training.schedule import learning_rate
@@ -86,7 +85,7 @@ def step_context(
     members_GM, shuffle_groups, span = index_T[None], 1, 1
     if spec.routed_blocks and B * S % spec.group_tokens == 0:  # a smaller piece is one whose groups do not matter
         members_GM, shuffle_groups = index_T.view(-1, spec.group_tokens), spec.router.shuffle_groups
-        span = max(1, block_tokens(spec) // (B * S))
+        span = max(1, spec.block_tokens // (B * S))
     valid_T = torch.ones_like(token_T, dtype=torch.bool)
     return StepContext(spec.train.seed, step, token_T, members_GM, valid_T, True, shuffle_groups, batch, span)
 
