@@ -24,6 +24,7 @@ from routelaw.model.cuts import Cut, cuts_of
 from routelaw.model.dealing import Deal, deal
 from routelaw.model.experts import Experts
 from routelaw.model.parallel import ALONE, NOBODY_ELSE, Parallel, Team
+from routelaw.model.token_loss import token_nll
 from routelaw.routers.randomness import Randomness
 from routelaw.routers.router import RouteContext, Router, Routing, router_class
 from routelaw.specs.run import RunSpec
@@ -180,13 +181,8 @@ class Transformer(nn.Module):
         return Output(self.final_norm(x_BSD.flatten(0, 1)), layers)
 
     def token_nll(self, hidden_TD: Tensor, target_T: Tensor) -> Tensor:
-        """−log p(target) of each token in at least float32; logits of a piece of the tokens at a time."""
-        pieces = []
-        for rows_TD, targets in zip(hidden_TD.split(LOGIT_ROWS), target_T.split(LOGIT_ROWS), strict=True):
-            logits = rows_TD @ self.embedding.T
-            wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
-            pieces.append(F.cross_entropy(wide, targets, reduction="none"))
-        return torch.cat(pieces)
+        """−log p(target) of each token in at least float32. Divide its sum, not its mean: see token_loss.py."""
+        return token_nll(hidden_TD, self.embedding, target_T)
 
     @torch.no_grad()
     def initialise(self, seed: int) -> None:
@@ -201,9 +197,6 @@ class Transformer(nn.Module):
                 into_residual = ".down." in name or name.endswith("attention.out.weight")
                 deviation = INIT_DEVIATION / (math.sqrt(2 * blocks) if into_residual else 1.0)
                 _draw(parameter, self.cuts[name], name, seed, deviation)
-
-
-LOGIT_ROWS = 8192
 
 
 def _draw(parameter: Tensor, cut: Cut, name: str, seed: int, deviation: float) -> None:

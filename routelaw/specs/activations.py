@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from routelaw.specs.run import RunSpec
 
 LOGIT_ROWS = 8192
-"""Logits are made for so many tokens at a time (model/transformer.py)."""
+"""Logits are made for so many tokens at a time (model/token_loss.py)."""
 EVALUATED_TOKENS = 8192
 """Of a forward pass in evaluation, or one sequence if that is longer (evaluation/windows.py)."""
 WIDE = 4
@@ -60,13 +60,15 @@ class Pass:
 
     @property
     def logits(self) -> int:
-        """log p of every token of the vocabulary."""
-        return self.tokens * self.spec.model.vocabulary * self.wide
+        """Not the logits themselves: the gradients of the last hidden rows and of the embedding."""
+        return self._stream + self.spec.model.vocabulary * self.spec.model.architecture.d_model * self.wide
 
     @property
     def logits_in_passing(self) -> int:
-        """The gradient of a piece of them, and that of the step before."""
-        return 2 * min(self.tokens, LOGIT_ROWS) * self.spec.model.vocabulary * self.wide
+        """Of a piece: logits that become their gradient; where they are narrow, both and a wide copy between them."""
+        rows = self.tokens / -(-self.tokens // LOGIT_ROWS)
+        copies = self.wide + (2 * self.number if self.number < self.wide else 0)
+        return int(rows * self.spec.model.vocabulary * copies)
 
     @property
     def block_in_passing(self) -> int:

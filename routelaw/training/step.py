@@ -60,7 +60,7 @@ def train_step(
         output = model(ids_BS, step_context(spec, step, ids_BS, first, batch))
         nll_T = model.token_nll(output.hidden_TD, target_T)
         losses = layer_losses(model, output, nll_T.detach())
-        likelihood = nll_T.mean() / batch.size
+        likelihood = nll_T.sum() / (nll_T.numel() * batch.size)  # a sum's gradient is cheap: model/token_loss.py
         ((likelihood + weighted_sum(model, losses, nll_T)) / micro_batches).backward()
         optimizer.gather()
         loss += likelihood.detach().double() / micro_batches

@@ -12,7 +12,7 @@ from memory_counting import Alive, built, kept_for_backward, some_tokens
 from routelaw.errors import InputError
 from routelaw.evaluation.likelihood import token_losses
 from routelaw.evaluation.windows import BATCH_TOKENS
-from routelaw.model import transformer
+from routelaw.model import token_loss
 from routelaw.specs import activations
 from routelaw.specs.architecture import Architecture
 from routelaw.specs.footprint import NUMBER, footprint
@@ -156,7 +156,7 @@ def test_evaluation_may_be_the_peak() -> None:
 
 
 def test_numbers_that_other_rooms_own() -> None:
-    assert (activations.LOGIT_ROWS, activations.EVALUATED_TOKENS) == (transformer.LOGIT_ROWS, BATCH_TOKENS)
+    assert (activations.LOGIT_ROWS, activations.EVALUATED_TOKENS) == (token_loss.LOGIT_ROWS, BATCH_TOKENS)
 
 
 def test_micro_batches_save_activations_alone() -> None:
