@@ -9,7 +9,7 @@ import torch
 from routing_problems import build, context, inputs
 
 from routelaw.errors import InputError
-from routelaw.routers.sinkhorn import sinkhorn
+from routelaw.kernels.sinkhorn import sinkhorn
 
 
 def plan_of(logits_ME, tolerance=1e-12, cap=20_000):
