@@ -47,8 +47,10 @@ class Randomness:
 
     @classmethod
     def of(cls, seed: int, step: int | Tensor, layer: int, device: torch.device | None = None) -> Randomness:
-        key = mix(torch.as_tensor(seed, dtype=torch.int64, device=device))
-        key = mix(key ^ torch.as_tensor(step, dtype=torch.int64, device=device))
+        key = mix(torch.full((), seed, dtype=torch.int64, device=device))  # filled there: a copy would be waited for
+        if not isinstance(step, Tensor):
+            step = torch.full((), step, dtype=torch.int64, device=device)
+        key = mix(key ^ step)
         return cls(mix(key ^ layer))
 
     def bits(self, purpose: int, token_T: Tensor, choices: int = 1) -> Tensor:

@@ -72,7 +72,7 @@ class RouteContext:
         """Number of the routing group of each token: the inverse of `members_GM`."""
         groups, members = self.members_GM.shape
         group_T = torch.empty(groups * members, dtype=torch.int64, device=self.members_GM.device)
-        group_T[self.members_GM.reshape(-1)] = torch.arange(groups, device=group_T.device).repeat_interleave(members)
+        group_T[self.members_GM.reshape(-1)] = torch.arange(groups * members, device=group_T.device) // members
         return group_T
 
 
@@ -117,7 +117,7 @@ class Router(nn.Module):
 
 def token_major(tokens: int, k: int, device: torch.device) -> Tensor:
     """token_N for K assignments of every token in turn."""
-    return torch.arange(tokens, device=device).repeat_interleave(k)
+    return torch.arange(tokens * k, device=device) // k
 
 
 _registry: dict[str, type[Router]] = {}

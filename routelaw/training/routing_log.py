@@ -61,7 +61,8 @@ class RoutingTally:
         """count_GE of the assignments, by routing group."""
         groups = layer.ctx.groups
         cell_N = layer.ctx.group_T[layer.routing.token_N] * self.experts + layer.routing.expert_N
-        return torch.bincount(cell_N, minlength=groups * self.experts).view(groups, self.experts)
+        count = torch.zeros(groups * self.experts, dtype=torch.int64, device=cell_N.device)  # bincount asks the device
+        return count.scatter_add(0, cell_N, torch.ones_like(cell_N)).view(groups, self.experts)
 
     def read(self) -> list[LayerLog]:
         flat = [t.reshape(-1) for block in self._sums.values() for t in self._reduced(block).values()]

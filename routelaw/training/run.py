@@ -113,6 +113,7 @@ def run_steps(
         first=state.step,
         micro_batches=execution.micro_batches,
         device=device,
+        look=_looks(execution, device),
     )
     for info in steps:
         state.record(info)
@@ -133,6 +134,14 @@ def run_steps(
         yield progress
         if state.status != RUNNING:
             return
+
+
+def _looks(execution: ExecutionSpec, device: torch.device) -> Callable[[int], bool]:
+    """After which steps their outcome is read: on a GPU, which would be waited for, where something is due."""
+    every = (execution.log_every, execution.evaluate_every, execution.save_every)
+    if device.type == "cpu":
+        return lambda step: True
+    return lambda step: step == 1 or any(step % n == 0 for n in every)
 
 
 def _due(state: TrainState, every: int) -> bool:

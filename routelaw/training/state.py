@@ -87,11 +87,12 @@ class TrainState:
 
     def record(self, info: StepInfo) -> None:
         self.step = info.step
-        self.skipped += info.skipped
-        self.skipped_in_a_row = self.skipped_in_a_row + 1 if info.skipped else 0
-        if self.skipped_in_a_row >= MOST_SKIPPED:
-            self.status = DIVERGED
-        elif self.step == self.spec.train.steps:
+        for skipped in (*info.earlier, info.skipped):
+            self.skipped += skipped
+            self.skipped_in_a_row = self.skipped_in_a_row + 1 if skipped else 0
+            if self.skipped_in_a_row >= MOST_SKIPPED:
+                self.status = DIVERGED
+        if self.status != DIVERGED and self.step == self.spec.train.steps:
             self.status = FINISHED
 
     def record_loss(self, loss: float | None) -> None:

@@ -4,11 +4,14 @@ The loss is the mean negative log-likelihood of the batch plus the routers' auxi
 own count (tokens or groups) and over the routed layers that decide. All averages are of the whole batch, so splitting
 it changes nothing. A step whose loss or gradient is not finite updates nothing.
 
+Nothing in `take_step` asks a GPU for a value, so the host runs ahead of it; whoever wants figures reads them.
+
 Shapes: B batch, S sequence, T tokens.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -35,6 +38,8 @@ class StepInfo:
     skipped: bool
     """True when the loss or a gradient was not finite: nothing was updated."""
     layers: list[LayerLog]
+    earlier: tuple[bool, ...] = ()
+    """Of the steps since the last one that was read: whether they were skipped."""
 
     @property
     def dropped(self) -> float:
@@ -42,9 +47,35 @@ class StepInfo:
         return sum(layer.dropped for layer in self.layers) / max(len(self.layers), 1)
 
 
+@dataclass(frozen=True)
+class Outcome:
+    """A step as it left the device: figures that nobody has asked for yet."""
+
+    step: int
+    learning_rate: float
+    loss: Tensor
+    gradient_norm: Tensor
+    finite: Tensor
+    tally: RoutingTally
+
+    def read(self, earlier: Sequence[Tensor] = ()) -> StepInfo:
+        """Waits for the device. Of the steps before, `earlier` says which were finite."""
+        loss, norm = torch.stack([self.loss, self.gradient_norm.to(self.loss.dtype)]).tolist()
+        *before, finite = torch.stack([*earlier, self.finite]).tolist()
+        layers = self.tally.read()
+        return StepInfo(self.step, loss, norm, self.learning_rate, not finite, layers, tuple(not f for f in before))
+
+
 def train_step(
     model: Transformer, optimizer: Optimizer, tokens_BS: Tensor, spec: RunSpec, step: int, micro_batches: int = 1
 ) -> StepInfo:
+    """A step, and what came of it."""
+    return take_step(model, optimizer, tokens_BS, spec, step, micro_batches).read()
+
+
+def take_step(
+    model: Transformer, optimizer: Optimizer, tokens_BS: Tensor, spec: RunSpec, step: int, micro_batches: int = 1
+) -> Outcome:
     """tokens_BS is the whole batch, with one token more than the sequence length: inputs and their successors. Of
     every micro-batch a process takes its part. `step` counts from 0."""
     model.train()
@@ -53,11 +84,13 @@ def train_step(
     size = tokens_BS.shape[0] // (micro_batches * batch.size)
     loss = torch.zeros((), dtype=torch.float64, device=tokens_BS.device)
     tally = RoutingTally(spec.router.experts, batch)
+    # A tensor, filled on the device: as a number it would be a new constant to a compiler at every step.
+    number = torch.full((), step, dtype=torch.int64, device=tokens_BS.device)
     for piece in range(micro_batches):
         first = (piece * batch.size + batch.rank) * size
         piece_BS = tokens_BS[first : first + size]
         ids_BS, target_T = piece_BS[:, :-1], piece_BS[:, 1:].flatten()
-        output = model(ids_BS, step_context(spec, step, ids_BS, first, batch))
+        output = model(ids_BS, step_context(spec, number, ids_BS, first, batch))
         nll_T = model.token_nll(output.hidden_TD, target_T)
         losses = layer_losses(model, output, nll_T.detach())
         likelihood = nll_T.sum() / (nll_T.numel() * batch.size)  # a sum's gradient is cheap: model/token_loss.py
@@ -68,15 +101,17 @@ def train_step(
     batch.all_sum(loss)
     norm = optimizer.gradient_norm()
     rate = learning_rate(spec.train, step)
-    finite = bool(torch.isfinite(norm) & torch.isfinite(loss))
-    if finite:
+    finite = torch.isfinite(norm) & torch.isfinite(loss)
+    if optimizer.decides:
+        optimizer.step(rate, norm, finite)
+    elif bool(finite):
         optimizer.step(rate, norm)
     optimizer.clear()
-    return StepInfo(step + 1, float(loss), float(norm), rate, not finite, tally.read())
+    return Outcome(step + 1, rate, loss, norm, finite, tally)
 
 
 def step_context(
-    spec: RunSpec, step: int, ids_BS: Tensor, first_sequence: int, batch: Team = NOBODY_ELSE
+    spec: RunSpec, step: int | Tensor, ids_BS: Tensor, first_sequence: int, batch: Team = NOBODY_ELSE
 ) -> StepContext:
     """The routing context of some sequences of a step, numbered as in the whole batch."""
     B, S = ids_BS.shape

@@ -13,6 +13,8 @@ from tiny_runs import EXECUTION, ROUTERS, make_spec
 from routelaw.corpus import Corpus
 from routelaw.specs.architecture import Architecture
 from routelaw.training.run import run
+from routelaw.training.state import TrainState
+from routelaw.training.step import take_step
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 GPU = replace(EXECUTION, device="cuda", threads=0)
@@ -29,3 +31,34 @@ def test_learns_and_continues(tiny_corpus: Corpus, tmp_path: Path, name: str) ->
             run(spec, GPU, tiny_corpus, tmp_path / folder, observe=stop_after(17))
         result = run(spec, then, tiny_corpus, tmp_path / folder)
         assert result.loss_validation == pytest.approx(whole.loss_validation, abs=0.1)
+
+
+@pytest.mark.parametrize("name", [name for name in ROUTERS if name != "base"])
+@pytest.mark.parametrize("positions", ["xl", "rope"])
+def test_a_step_waits_for_nothing(tiny_corpus: Corpus, name: str, positions: str) -> None:
+    """BASE is solved on the host; all others leave the GPU to itself once everything is there."""
+    spec = make_spec(tiny_corpus, name, steps=40, batch=8, model={"positions": positions})
+    spec = replace(spec, model=replace(spec.model, architecture=Architecture(64, 2, 2, 32)))
+    state = TrainState.start(spec, tiny_corpus, torch.device("cuda"), torch.bfloat16)
+    shape = (8, spec.model.sequence_length + 1)
+    tokens_BS = torch.randint(spec.model.vocabulary, shape, device="cuda")
+    for step in range(2):
+        take_step(state.model, state.optimizer, tokens_BS, spec, step)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        outcome = take_step(state.model, state.optimizer, tokens_BS, spec, 2)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert not outcome.read().skipped
+
+
+def test_a_step_that_is_not_finite_updates_nothing(tiny_corpus: Corpus) -> None:
+    spec = make_spec(tiny_corpus, "s-base", steps=40, batch=8)
+    state = TrainState.start(spec, tiny_corpus, torch.device("cuda"), torch.bfloat16)
+    tokens_BS = torch.randint(spec.model.vocabulary, (8, spec.model.sequence_length + 1), device="cuda")
+    assert not take_step(state.model, state.optimizer, tokens_BS, spec, 0).read().skipped
+    before = {name: value.clone() for name, value in state.optimizer.state().items()}
+    with torch.no_grad():
+        state.model.final_norm.weight[0] = torch.nan
+    assert take_step(state.model, state.optimizer, tokens_BS, spec, 1).read().skipped
+    assert all(torch.equal(before[name], value) for name, value in state.optimizer.state().items())

@@ -74,6 +74,37 @@ def test_clipping_equals_torch(clip: float) -> None:
     torch.testing.assert_close(ours.weight.grad, theirs.weight.grad, rtol=1e-5, atol=0)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_fused_step_is_the_plain_one_and_can_be_withheld(dtype: torch.dtype) -> None:
+    """Clipping included; where the step is not finite, nothing moves: no parameter, no moment, no counter."""
+    models = [Small(dtype), Small(dtype)]
+    plain, fused = (Optimizer(m, TRAIN, fused=f) for m, f in zip(models, (False, True), strict=True))
+    yes, no = torch.tensor(True), torch.tensor(False)
+    for number, x in enumerate(batches(6)):
+        for model, optimizer in zip(models, (plain, fused), strict=True):
+            optimizer.clear()
+            model(x.to(dtype)).backward()
+            optimizer.gather()
+            norm = optimizer.gradient_norm()
+            assert norm > TRAIN.clip, "the test should clip"
+            if optimizer is plain:
+                optimizer.step(1e-2, norm)
+                continue
+            before = {name: value.clone() for name, value in optimizer.state().items()}
+            if number == 3:
+                optimizer.step(1e-2, norm * torch.nan, no)
+                assert all(torch.equal(before[name], value) for name, value in optimizer.state().items())
+                optimizer.clear()
+                model(x.to(dtype)).backward()
+                optimizer.gather()
+                norm = optimizer.gradient_norm()
+            optimizer.step(1e-2, norm, yes)
+    for name, value in plain.state().items():
+        torch.testing.assert_close(fused.state()[name], value, rtol=1e-5, atol=1e-7, msg=name)
+    for a, b in zip(models[0].parameters(), models[1].parameters(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-2 if dtype == torch.bfloat16 else 1e-5, atol=1e-6)
+
+
 def test_layernorms_and_biases_do_not_decay() -> None:
     """Also those inside the experts, which are matrices: one row per expert."""
     matrix, vector = torch.ones(2, 2), torch.ones(2)
