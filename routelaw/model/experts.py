@@ -1,12 +1,8 @@
 """The experts of a layer: dispatch by sorted assignment, one grouped matrix product per weight, combine.
 
-Assignments are sorted by expert, dropped ones last, so an expert's tokens are a slice of the rows. In bfloat16 on a GPU
-the slices go through `grouped_mm`, with ends that never leave the device; elsewhere one plain product per slice,
-written straight into the result. (On a CPU `grouped_mm` has no float64, fails compiled in float32, wants aligned
-strides, and was measured within 5 % of the plain way from width 128 on.)
-
-`grouped_mm` leaves the rows of dropped assignments uninitialised, forwards and backwards. They are masked where they
-would get out: in the output of `combine` and in the gradient of `dispatch`, never multiplied by zero.
+Assignments are sorted by expert, dropped ones last, so an expert's tokens are a slice of the rows (grouped_product.py).
+The rows of dropped assignments may be uninitialised, forwards and backwards. They are masked where they would get out: in
+the output of `combine` and in the gradient of `dispatch`, never multiplied by zero.
 
 Spread over processes, each has some of the experts (whole layers of them where nothing is spread): sorted rows are
 already in the order of the processes they go to, one all-to-all takes them there and another one back. Tensor-parallel
@@ -20,7 +16,6 @@ Shapes: T tokens, D width, F = 4D hidden, E experts, K choices, N = T·K assignm
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Any
 
 import torch
@@ -28,11 +23,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from routelaw.model.exchange import exchange_plan
+from routelaw.model.grouped_product import grouped_product, takes_groups
 from routelaw.model.parallel import NOBODY_ELSE, Team
 from routelaw.routers.router import Routing
-
-Ends = Tensor | list[int]
-"""Where the rows of each expert end: int32 on the device for `grouped_mm`, else a list that starts with 0."""
 
 
 class _Dispatch(torch.autograd.Function):
@@ -76,46 +69,9 @@ class _Combine(torch.autograd.Function):
         return gradient_ND.masked_fill_(~kept_N.index_select(0, order_N)[:, None], 0), None, None, None
 
 
-class _SliceProduct(torch.autograd.Function):
-    """One product per expert, results and weight gradients written in place; rows beyond the last end are zero."""
-
-    @staticmethod
-    def forward(x_ND: Tensor, weight_EDF: Tensor, ends: list[int]) -> Tensor:
-        y_NF = x_ND.new_empty(x_ND.shape[0], weight_EDF.shape[2])
-        for expert, (a, b) in enumerate(pairwise(ends)):
-            torch.mm(x_ND[a:b], weight_EDF[expert], out=y_NF[a:b])
-        y_NF[ends[-1] :] = 0
-        return y_NF
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, list[int]], output: Tensor) -> None:
-        ctx.save_for_backward(*inputs[:2])
-        ctx.ends = inputs[2]
-
-    @staticmethod
-    def backward(ctx: Any, gradient_NF: Tensor) -> tuple[Tensor, Tensor, None]:  # pyrefly: ignore
-        x_ND, weight_EDF = ctx.saved_tensors
-        of_x, of_weight = torch.empty_like(x_ND), torch.empty_like(weight_EDF)
-        for expert, (a, b) in enumerate(pairwise(ctx.ends)):
-            torch.mm(gradient_NF[a:b], weight_EDF[expert].T, out=of_x[a:b])
-            torch.mm(x_ND[a:b].T, gradient_NF[a:b], out=of_weight[expert])
-        of_x[ctx.ends[-1] :] = 0
-        return of_x, of_weight, None
-
-
-def grouped_product(x_ND: Tensor, weight_EDF: Tensor, ends: Ends) -> Tensor:
-    """Rows of expert e (those from end e−1 to end e) times weight e. Rows beyond the last end mean nothing."""
-    if isinstance(ends, Tensor):
-        return F.grouped_mm(x_ND, weight_EDF, offs=ends)
-    return _SliceProduct.apply(x_ND, weight_EDF, ends)  # pyrefly: ignore
-
-
-def ends_for(x: Tensor, taken_E: Tensor) -> Ends:
-    """The ends of slices of these sizes, as the product of such rows wants them."""
-    ends_E = taken_E.cumsum(0)
-    if x.device.type == "cuda" and x.dtype == torch.bfloat16:
-        return ends_E.to(torch.int32)
-    return [0, *ends_E.tolist()]
+def ends_of(taken_E: Tensor) -> Tensor:
+    """Where slices of these sizes end."""
+    return taken_E.cumsum(0).to(torch.int32)
 
 
 class Experts(nn.Module):
@@ -139,7 +95,8 @@ class Experts(nn.Module):
         if normed_TD.device.type == "cuda":
             hidden_TF = F.gelu(self.tensor.enter(normed_TD) @ self.up[0].squeeze(0))
             return self.tensor.leave(hidden_TF @ self.down[0].squeeze(0))
-        return self._ffw(0, normed_TD, [0, normed_TD.shape[0]])
+        ends_E = torch.full((1,), normed_TD.shape[0], dtype=torch.int32)
+        return self._ffw(0, normed_TD, ends_E)
 
     def forward(self, normed_TD: Tensor, residual_TD: Tensor, routing: Routing, kept_N: Tensor) -> Tensor:
         """What the chosen experts add to the residual stream: Σ weight·expert(x), zero for dropped assignments."""
@@ -157,40 +114,45 @@ class Experts(nn.Module):
         if self.team.size > 1:
             added_ND = self._elsewhere(rows_ND, residual_ND, taken_E)  # pyrefly: ignore
         else:
-            added_ND = self._computed(rows_ND, residual_ND, queue_N[order_N], ends_for(normed_TD, taken_E))
+            added_ND = self._computed(rows_ND, residual_ND, queue_N[order_N], ends_of(taken_E))
         added_ND: Tensor = _Combine.apply(added_ND, order_N, inverse_N, kept_N)  # pyrefly: ignore
         if routing.weight_N is not None:
             added_ND = added_ND * routing.weight_N[:, None].to(added_ND.dtype)
         return added_ND if N == T else added_ND.view(T, -1, D).sum(1)
 
-    def _computed(self, rows_ND: Tensor, residual_ND: Tensor | None, queue_N: Tensor, ends: Ends) -> Tensor:
+    def _computed(self, rows_ND: Tensor, residual_ND: Tensor | None, queue_N: Tensor, ends_E: Tensor) -> Tensor:
         """What this process's experts make of rows sorted by expert."""
-        added_ND = self._ffw(0, rows_ND, ends)
-        return added_ND if residual_ND is None else self._stack(added_ND, residual_ND, queue_N, ends)
+        added_ND = self._ffw(0, rows_ND, ends_E)
+        return added_ND if residual_ND is None else self._stack(added_ND, residual_ND, queue_N, ends_E)
 
     def _elsewhere(self, rows_ND: Tensor, residual_ND: Tensor | None, taken_E: Tensor) -> Tensor:
         """Rows sorted by expert go to the processes that have the experts, and what these make of them comes back."""
         there = exchange_plan(taken_E.view(self.team.size, self.local), self.team)
         arrived_ND = there.send(rows_ND)
         stacked_ND = None if residual_ND is None else there.send(residual_ND)
-        made_ND = self._computed(arrived_ND, stacked_ND, there.queue_N, ends_for(rows_ND, there.taken_E))
+        made_ND = self._computed(arrived_ND, stacked_ND, there.queue_N, ends_of(there.taken_E))
         return there.send_back(made_ND, rows_ND.shape[0])
 
-    def _stack(self, total_ND: Tensor, residual_ND: Tensor, queue_N: Tensor, ends: Ends) -> Tensor:
+    def _stack(self, total_ND: Tensor, residual_ND: Tensor, queue_N: Tensor, ends_E: Tensor) -> Tensor:
         """The FFWs after the first, on rows sorted by expert; the sum of what all of them add."""
         for i in range(1, self.ffws):
             whole_ND = F.layer_norm(residual_ND + total_ND, residual_ND.shape[-1:])
-            scale_ND, offset_ND = (_rows(of[i - 1], queue_N, ends) for of in (self.norm_scale, self.norm_offset))
-            total_ND = total_ND + self._ffw(i, whole_ND * scale_ND + offset_ND, ends)
+            scale_ND, offset_ND = (_rows(of[i - 1], queue_N, ends_E) for of in (self.norm_scale, self.norm_offset))
+            total_ND = total_ND + self._ffw(i, whole_ND * scale_ND + offset_ND, ends_E)
         return total_ND
 
-    def _ffw(self, i: int, x_ND: Tensor, ends: Ends) -> Tensor:
-        hidden_NF = F.gelu(grouped_product(self.tensor.enter(x_ND), self.up[i], ends))
-        return self.tensor.leave(grouped_product(hidden_NF, self.down[i], ends))
+    def _ffw(self, i: int, x_ND: Tensor, ends_E: Tensor) -> Tensor:
+        hidden_NF = F.gelu(grouped_product(self.tensor.enter(x_ND), self.up[i], ends_E))
+        return self.tensor.leave(grouped_product(hidden_NF, self.down[i], ends_E))
 
 
-def _rows(table_ED: Tensor, queue_N: Tensor, ends: Ends) -> Tensor:
-    """table[expert] for sorted rows. Dropped rows, queued as expert E, read and teach a row that is thrown away."""
-    if isinstance(ends, Tensor):
-        return F.pad(table_ED, (0, 0, 0, 1))[queue_N]
-    return grouped_product(table_ED.new_ones(len(queue_N), 1), table_ED[:, None], ends)
+def _rows(table_ED: Tensor, queue_N: Tensor, ends_E: Tensor) -> Tensor:
+    """table[expert] for sorted rows."""
+    if takes_groups(table_ED):
+        return _padded_rows(table_ED, queue_N)
+    return grouped_product(table_ED.new_ones(len(queue_N), 1), table_ED[:, None], ends_E)
+
+
+def _padded_rows(table_ED: Tensor, queue_N: Tensor) -> Tensor:
+    """Dropped rows, queued as expert E, read and teach a row that is thrown away."""
+    return F.pad(table_ED, (0, 0, 0, 1))[queue_N]

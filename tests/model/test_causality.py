@@ -21,8 +21,9 @@ def longer(name: str, experts: int = 4, **options: object) -> RunSpec:
     return replace(spec, model=replace(spec.model, sequence_length=32))
 
 
-def row_by_row(x_ND: torch.Tensor, weight_EDF: torch.Tensor, ends: list[int]) -> torch.Tensor:
+def row_by_row(x_ND: torch.Tensor, weight_EDF: torch.Tensor, ends_E: torch.Tensor) -> torch.Tensor:
     """Every row multiplied on its own: no last bit can depend on what else an expert was given."""
+    ends = [0, *ends_E.tolist()]
     rows = [x_ND[n : n + 1] @ weight_EDF[e] for e, (a, b) in enumerate(pairwise(ends)) for n in range(a, b)]
     return torch.cat([*rows, x_ND.new_zeros(len(x_ND) - ends[-1], weight_EDF.shape[2])])
 

@@ -7,12 +7,14 @@ from itertools import pairwise
 
 import pytest
 import torch
+import torch.nn.functional as F
 from tiny_models import NAMES
 from torch import Tensor
 
 from routelaw.model import experts as experts_module
 from routelaw.model.capacity import within_capacity
-from routelaw.model.experts import Experts, grouped_product
+from routelaw.model.experts import Experts
+from routelaw.model.grouped_product import grouped_product, grouped_weight_gradient
 from routelaw.routers.randomness import Randomness
 from routelaw.routers.router import RouteContext, Routing, router_class
 from routelaw.specs.run import RouterSpec
@@ -111,7 +113,7 @@ class LeavesGarbage(torch.autograd.Function):
         ctx.save_for_backward(x_ND, weight_EDF)
         ctx.ends = ends
         out = torch.full((x_ND.shape[0], weight_EDF.shape[2]), torch.nan, dtype=x_ND.dtype)
-        for e, (a, b) in enumerate(pairwise(ends)):
+        for e, (a, b) in enumerate(pairwise([0, *ends.tolist()])):
             out[a:b] = x_ND[a:b] @ weight_EDF[e]
         return out
 
@@ -119,7 +121,7 @@ class LeavesGarbage(torch.autograd.Function):
     def backward(ctx, gradient):
         x_ND, weight_EDF = ctx.saved_tensors
         of_x, of_weight = torch.full_like(x_ND, torch.nan), torch.zeros_like(weight_EDF)
-        for e, (a, b) in enumerate(pairwise(ctx.ends)):
+        for e, (a, b) in enumerate(pairwise([0, *ctx.ends.tolist()])):
             of_x[a:b] = gradient[a:b] @ weight_EDF[e].T
             of_weight[e] = x_ND[a:b].T @ gradient[a:b]
         return of_x, of_weight, None
@@ -143,7 +145,7 @@ def test_garbage_in_dropped_rows_never_gets_out(monkeypatch: pytest.MonkeyPatch,
 def test_rows_of_the_padded_table_teach_no_expert_when_dropped() -> None:
     """The way a GPU takes through the norms of stacked FFWs, with garbage as the gradient of a dropped row."""
     table_ED = torch.randn(3, 4, requires_grad=True)
-    found = experts_module._rows(table_ED, torch.tensor([0, 0, 2, 3, 3]), torch.tensor([2, 2, 3], dtype=torch.int32))
+    found = experts_module._padded_rows(table_ED, torch.tensor([0, 0, 2, 3, 3]))
     found.backward(torch.tensor([1.0, 1, 1, torch.nan, torch.nan])[:, None].expand(5, 4))
     assert table_ED.grad is not None
     assert table_ED.grad[:, 0].tolist() == [2, 0, 1]
@@ -151,18 +153,26 @@ def test_rows_of_the_padded_table_teach_no_expert_when_dropped() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_grouped_mm_of_torch_agrees_where_it_serves(dtype: torch.dtype) -> None:
-    """Both kinds of ends give the same product, on the rows that mean something."""
+    """With its own gradients, on the rows that mean something."""
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(20, 16, generator=generator).to(dtype).requires_grad_()
     weight = torch.randn(3, 16, 32, generator=generator).to(dtype).requires_grad_()
     against = torch.randn(20, 32, generator=generator).to(dtype)
     results = []
-    for ends in ([0, 7, 7, 18], torch.tensor([7, 7, 18], dtype=torch.int32)):
-        out = grouped_product(x, weight, ends)
+    ends = torch.tensor([7, 7, 18], dtype=torch.int32)
+    for product in (grouped_product, F.grouped_mm):
+        out = product(x, weight, ends) if product is grouped_product else product(x, weight, offs=ends)
         of_x, of_weight = torch.autograd.grad(out, (x, weight), against)
         results.append((out[:18], of_x[:18], of_weight))
     for one, two in zip(*results, strict=True):
         torch.testing.assert_close(one, two)
+
+
+def test_a_compiler_sees_whole_operations() -> None:
+    x, weight = torch.randn(20, 16, requires_grad=True), torch.randn(3, 16, 32, requires_grad=True)
+    ends = torch.tensor([7, 7, 18], dtype=torch.int32)
+    torch.library.opcheck(grouped_product, (x, weight, ends))
+    torch.library.opcheck(grouped_weight_gradient, (x.detach(), torch.randn(20, 32), ends))
 
 
 @pytest.mark.gpu
