@@ -61,13 +61,13 @@ def simulated_points(seed: int = 0, noise: float = 3e-3) -> Points:
     )
 
 
-def append(benchmark: str, data: str, figures: dict[str, Any]) -> None:
-    """One JSON line: what was measured, when, of which commit, on what."""
+def append(benchmark: str, data: str, figures: dict[str, Any], device: str = "") -> None:
+    """One JSON line: what was measured, when, of which commit, on what; `device` where it was not the CPU."""
     line = {
         "benchmark": benchmark,
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "commit": _commit(),
-        "device": f"{os.cpu_count()} CPUs ({platform.machine()}), Python {platform.python_version()}",
+        "device": device or f"{os.cpu_count()} CPUs ({platform.machine()}), Python {platform.python_version()}",
         "data": data,
         "figures": figures,
     }
