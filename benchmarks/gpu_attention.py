@@ -2,7 +2,7 @@
 
     python benchmarks/gpu_attention.py [--quick]
 
-Forward and backward in bfloat16; flash attention without the relative term is 1. The relative term is q_i·r_{i−j}, r one
+Forward and backward in bfloat16; flash attention without the relative term is 1. The relative term is q_i·r_{i−j}, r a
 projection of sinusoids, as in Transformer-XL without global biases; `ours` is what the model does, the others are
 candidates for it; `rope` is flash attention with rotated queries and keys. Peak memory is given beside.
 Appends one line to results.jsonl.
@@ -78,7 +78,7 @@ def flexible(q: Tensor, k: Tensor, v: Tensor, r_SHV: Tensor) -> Tensor:
     """torch's FlexAttention, which reads the scores by distance inside its kernel."""
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
-    B, H, S, V = q.shape
+    S, V = q.shape[-2:]
     by_distance = torch.einsum("bhsv,thv->bhst", q, r_SHV) / math.sqrt(V)
     mask = create_block_mask(lambda b, h, i, j: i >= j, None, None, S, S, device=str(q.device))
     return flex_attention(q, k, v, score_mod=lambda s, b, h, i, j: s + by_distance[b, h, i, i - j], block_mask=mask)

@@ -1,4 +1,4 @@
-"""How the GPU benchmarks take time: device events, contestants in turn, the median. On a CPU, a clock, to see it run."""
+"""How the GPU benchmarks take time: device events, contestants in turn, the median. On a CPU, a clock."""
 
 from __future__ import annotations
 

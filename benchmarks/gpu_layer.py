@@ -3,9 +3,9 @@
     python benchmarks/gpu_layer.py [--quick] [--widths 512 1024 2048] [--experts 8 64 512]
 
 65,536 tokens, K = 1, hidden layer 4d, bfloat16, weighted outputs; load even, and with Zipf's skew of .7. Figures are
-fractions of the dense FFW's speed: dispatch, both products, GELU, combine and weighting, and all gradients. Contestants:
-our layer eager and compiled (its product is one operation to the compiler), and torch's `grouped_mm` in the plainest
-layer around it, eager and compiled, as the baseline. Appends one line to results.jsonl.
+fractions of the dense FFW's speed: dispatch, both products, GELU, combine and weighting, and all gradients. In the
+race: our layer eager and compiled (its product is one operation to the compiler), and torch's `grouped_mm` in the
+plainest layer around it, eager and compiled, as the baseline. Appends one line to results.jsonl.
 """
 
 from __future__ import annotations

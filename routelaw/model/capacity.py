@@ -22,6 +22,7 @@ PRIORITY_BITS = 40
 """Of the random number that decides who is dropped; above them stands the number of the pool."""
 
 
+@torch.compiler.assume_constant_result  # a compiler cannot follow fractions, and need not
 def slots(capacity_factor: float, group_tokens: int, k: int, experts: int) -> int:
     """⌈C·T·K/E⌉ of C as written: 1.1·200/4 is 55, which binary fractions would make 56."""
     return math.ceil(Fraction(str(capacity_factor)) * group_tokens * k / experts)

@@ -1,8 +1,8 @@
 """The experts of a layer: dispatch by sorted assignment, one grouped matrix product per weight, combine.
 
 Assignments are sorted by expert, dropped ones last, so an expert's tokens are a slice of the rows (grouped_product.py).
-The rows of dropped assignments may be uninitialised, forwards and backwards. They are masked where they would get out: in
-the output of `combine` and in the gradient of `dispatch`, never multiplied by zero.
+The rows of dropped assignments may be uninitialised, forwards and backwards. They are masked where they would get out:
+in the output of `combine` and in the gradient of `dispatch`, never multiplied by zero.
 
 Spread over processes, each has some of the experts (whole layers of them where nothing is spread): sorted rows are
 already in the order of the processes they go to, one all-to-all takes them there and another one back. Tensor-parallel

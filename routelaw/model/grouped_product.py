@@ -2,7 +2,7 @@
 
 In bfloat16 on a GPU that is `grouped_mm`, with ends that never leave the device; elsewhere one plain product per slice,
 written straight into the result. (On a CPU `grouped_mm` has no float64, wants aligned strides, and was measured within
-5 % of the plain way from width 128 on.) A compiler does not look inside: a layer compiled with `grouped_mm` in its sight
+5 % of the plain way from width 128 on.) A compiler does not look inside: a layer compiled with `grouped_mm` in sight
 was slower than an eager one from width 1024 on, and a loop over slices it cannot follow. What stands before and after
 the product, it fuses.
 

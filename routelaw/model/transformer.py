@@ -38,13 +38,14 @@ SHUFFLE_PURPOSE = 102
 class RoutedLayer:
     """What one routed block decided, for losses and the log."""
 
-    block: int
     routing: Routing
     kept_N: Tensor
     ctx: RouteContext
     """The tokens it is about and their groups."""
     deal: Deal | None = None
     """Where those tokens are from, if they were dealt out among processes."""
+    block: int = 0
+    """Its number, from 1, which the model knows."""
 
 
 @dataclass
@@ -73,7 +74,7 @@ class StepContext:
     span: int = 1
     """Processes over which a block of such groups extends."""
 
-    def of_layer(self, layer: int, sequence_length: int, deal: Deal | None = None) -> RouteContext:
+    def of_layer(self, layer: int | Tensor, sequence_length: int, deal: Deal | None = None) -> RouteContext:
         random = self._random(layer)
         token_T, members_GM = self.token_T, self.members_of(layer)
         if deal is not None:
@@ -81,7 +82,7 @@ class StepContext:
             members_GM = torch.arange(len(token_T), device=token_T.device).view_as(self.members_GM)
         return RouteContext(token_T, members_GM, self.valid_T, random, self.training, sequence_length)
 
-    def deal_of(self, layer: int) -> Deal | None:
+    def deal_of(self, layer: int | Tensor) -> Deal | None:
         """How a layer's tokens are dealt out among processes, where a shuffle block spans several."""
         if self.span == 1:
             return None
@@ -89,7 +90,7 @@ class StepContext:
         numbers_B = first + torch.arange(self.span * len(self.token_T), device=self.token_T.device)
         return deal(self._random(layer).bits(SHUFFLE_PURPOSE, numbers_B)[:, 0], first, self.span, self.batch)
 
-    def members_of(self, layer: int) -> Tensor:
+    def members_of(self, layer: int | Tensor) -> Tensor:
         """(G, M): the groups of a layer, after the paper's shuffle by (seed, step, layer, block of groups).
 
         It keeps a token's neighbours from learning about it through the assignment.
@@ -101,17 +102,21 @@ class StepContext:
         order_BT = torch.argsort(key_BT, dim=1, stable=True)
         return self.members_GM.reshape(-1, block).gather(1, order_BT).view_as(self.members_GM)
 
-    def _random(self, layer: int) -> Randomness:
+    def _random(self, layer: int | Tensor) -> Randomness:
         return Randomness.of(self.seed, self.step, layer, self.token_T.device)
 
 
 class Block(nn.Module):
+    number: Tensor
+
     def __init__(self, spec: RunSpec, number: int, has_router: bool, parallel: Parallel) -> None:
         super().__init__()
         architecture, router = spec.model.architecture, spec.router
         width = architecture.d_model
         routed = number in spec.routed_blocks
-        self.number, self.routed, self.spec = number, routed, router
+        self.routed, self.spec = routed, router
+        # A tensor: as a number it would make every block a graph of its own to a compiler.
+        self.register_buffer("number", torch.tensor(number), persistent=False)
         self.attention_norm = nn.LayerNorm(width)
         self.attention = Attention(architecture, spec.model.positions, parallel.tensor)
         self.ffw_norm = nn.LayerNorm(width)
@@ -139,7 +144,7 @@ class Block(nn.Module):
         routing, kept_N = self._decide(normed_TD, ids_T, ctx, shared)
         added_TD = self.experts(normed_TD, residual_TD, routing, kept_N)
         added_TD = added_TD if dealt is None else dealt.home(added_TD)
-        return x_BSD + added_TD.view_as(x_BSD), RoutedLayer(self.number, routing, kept_N, ctx, dealt)
+        return x_BSD + added_TD.view_as(x_BSD), RoutedLayer(routing, kept_N, ctx, dealt)
 
     def _decide(
         self, normed_TD: Tensor, ids_T: Tensor, ctx: RouteContext, shared: RoutedLayer | None
@@ -174,10 +179,12 @@ class Transformer(nn.Module):
     def forward(self, ids_BS: Tensor, step: StepContext) -> Output:
         x_BSD = F.embedding(ids_BS, self.embedding)
         layers: list[RoutedLayer] = []
-        for block in self.blocks:
+        for number, block in enumerate(self.blocks, 1):
             shared = layers[0] if self.spec.router.shared_decisions and layers else None
             x_BSD, layer = block(x_BSD, ids_BS.flatten(), step, shared)
-            layers += [layer] if layer else []
+            if layer is not None:
+                layer.block = number
+                layers.append(layer)
         return Output(self.final_norm(x_BSD.flatten(0, 1)), layers)
 
     def token_nll(self, hidden_TD: Tensor, target_T: Tensor) -> Tensor:

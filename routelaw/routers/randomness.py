@@ -46,7 +46,7 @@ class Randomness:
     """int64 scalar tensor, so that a compiled step does not see a new constant at every step."""
 
     @classmethod
-    def of(cls, seed: int, step: int | Tensor, layer: int, device: torch.device | None = None) -> Randomness:
+    def of(cls, seed: int, step: int | Tensor, layer: int | Tensor, device: torch.device | None = None) -> Randomness:
         key = mix(torch.full((), seed, dtype=torch.int64, device=device))  # filled there: a copy would be waited for
         if not isinstance(step, Tensor):
             step = torch.full((), step, dtype=torch.int64, device=device)

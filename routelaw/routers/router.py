@@ -15,7 +15,7 @@ import importlib.util
 import pkgutil
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, fields
-from functools import cache, cached_property
+from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -63,17 +63,18 @@ class RouteContext:
     sequence_length: int = 0
     """S, where T is whole sequences one after another; 0: not known (only credit by sequence asks for it)."""
 
+    group_T: Tensor = field(init=False)
+    """Number of the routing group of each token: the inverse of `members_GM`."""
+
     @property
     def groups(self) -> int:
         return self.members_GM.shape[0]
 
-    @cached_property
-    def group_T(self) -> Tensor:
-        """Number of the routing group of each token: the inverse of `members_GM`."""
+    def __post_init__(self) -> None:
         groups, members = self.members_GM.shape
         group_T = torch.empty(groups * members, dtype=torch.int64, device=self.members_GM.device)
         group_T[self.members_GM.reshape(-1)] = torch.arange(groups * members, device=group_T.device) // members
-        return group_T
+        object.__setattr__(self, "group_T", group_T)
 
 
 class Router(nn.Module):

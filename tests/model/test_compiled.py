@@ -1,0 +1,46 @@
+"""Blocks compile whole, one graph for the routed and one for the others, and a step more compiles nothing."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from tiny_models import NAMES, model_of, spec_of, tokens
+from torch._dynamo.testing import CompileCounterWithBackend
+
+from routelaw.specs.run import RunSpec
+from routelaw.training.optimizer import Optimizer
+from routelaw.training.step import train_step
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # tracing, torch warns of itself
+ON_THE_HOST = "base"
+"""Its exact assignment is no tensor program."""
+
+
+def losses(spec: RunSpec, compiled: str | None, steps: int = 3) -> tuple[list[float], int]:
+    """Of a few steps, and how many graphs they took."""
+    torch._dynamo.reset()
+    model = model_of(spec, torch.float32)
+    counter = CompileCounterWithBackend(compiled or "eager")
+    for block in model.blocks if compiled else ():
+        block.compile(fullgraph=True, dynamic=False, backend=counter)
+    optimizer = Optimizer(model, spec.train)
+    found = [train_step(model, optimizer, tokens(seed=n), spec, n).loss for n in range(steps)]
+    torch._dynamo.reset()
+    return found, counter.frame_count
+
+
+@pytest.mark.parametrize("name", ["dense", *(n for n in NAMES if n != ON_THE_HOST)])
+@pytest.mark.parametrize("positions", ["xl", "rope"])
+def test_one_graph_for_each_kind_of_block(name: str, positions: str) -> None:
+    options = {} if name == "dense" else {"experts": 4, "group_tokens": 16, "shuffle_groups": 2}
+    spec = spec_of(name, positions=positions, **options)
+    plain, _ = losses(spec, None)
+    compiled, graphs = losses(spec, "aot_eager")
+    assert compiled == pytest.approx(plain, rel=1e-5)
+    assert graphs == (1 if name == "dense" else 2)
+
+
+@pytest.mark.slow
+def test_the_compiler_itself_computes_the_same() -> None:
+    spec = spec_of("s-base", 4, group_tokens=16)
+    assert losses(spec, "inductor")[0] == pytest.approx(losses(spec, None)[0], rel=1e-5)
