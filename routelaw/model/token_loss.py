@@ -69,9 +69,16 @@ def nll_and_gradient_in_place(logits_RV: Tensor, target_R: Tensor) -> tuple[Tens
 
 
 @cache
-def _fused(function: Callable[..., Any]) -> Callable[..., Any]:
-    """On a GPU the passes over a piece's logits become one kernel: read once, write once."""
-    return torch.compile(function, dynamic=False, fullgraph=True)
+def _fused(function: Callable[[Tensor, Tensor], Any]) -> Callable[[Tensor, Tensor], Any]:
+    """On a GPU the passes over a piece's logits become one kernel: read once, write once, for any number of rows."""
+    compiled = torch.compile(function, dynamic=False)
+
+    def call(logits_RV: Tensor, target_R: Tensor) -> Any:
+        torch._dynamo.maybe_mark_dynamic(logits_RV, 0)
+        torch._dynamo.maybe_mark_dynamic(target_R, 0)
+        return compiled(logits_RV, target_R)
+
+    return call
 
 
 class _TokenNll(torch.autograd.Function):

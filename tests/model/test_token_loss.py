@@ -46,6 +46,7 @@ def relative(ours: Tensor, theirs: Tensor) -> float:
     return float((ours - theirs).norm() / theirs.norm())
 
 
+@pytest.mark.filterwarnings("ignore")  # tracing, torch warns of itself
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=[GPU, pytest.mark.gpu])])
 @pytest.mark.parametrize(
     ("dtype", "tolerance"), [(torch.float64, 1e-14), (torch.float32, 1e-6), (torch.bfloat16, 1e-2)]
@@ -95,6 +96,18 @@ def test_both_ways_to_the_gradient_of_logits_agree() -> None:
     torch.testing.assert_close(again_RV, gradient_RV)
     torch.testing.assert_close(nll_of_logits(logits_RV, target_R), nll_R)
     assert gradient_RV.sum(1).abs().max() < 1e-5
+
+
+@pytest.mark.filterwarnings("ignore")  # tracing, torch warns of itself
+def test_any_number_of_rows_is_one_graph() -> None:
+    """Evaluation brings batches of many sizes, and a compiler gives up after a few graphs of one function."""
+    torch._dynamo.reset()
+    graphs = torch._dynamo.utils.counters["stats"]["unique_graphs"]
+    for rows in (7, 30, 31, 32, 33, 64, 100, 255, 256, 1000, 1001, 8192):
+        logits_RV, target_R = torch.randn(rows, V), torch.randint(V, (rows,))
+        fused = token_loss._fused(nll_of_logits)
+        torch.testing.assert_close(fused(logits_RV, target_R), nll_of_logits(logits_RV, target_R))
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == graphs + 1
 
 
 def test_a_logit_that_is_no_number_is_told() -> None:

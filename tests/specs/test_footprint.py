@@ -176,6 +176,7 @@ def test_an_unknown_precision_is_refused() -> None:
         footprint(make(RouterSpec()), 1, "float16")
 
 
+@pytest.mark.filterwarnings("ignore")  # tracing, torch warns of itself
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("precision", ["bfloat16", "float32"])

@@ -17,6 +17,7 @@ from routelaw.training.state import TrainState
 from routelaw.training.step import take_step
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
+pytestmark.append(pytest.mark.filterwarnings("ignore"))  # tracing, torch warns of itself
 GPU = replace(EXECUTION, device="cuda", threads=0)
 
 
