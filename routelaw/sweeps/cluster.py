@@ -1,4 +1,5 @@
-"""A sweep on a Ray cluster: every run is a task that Ray places by its need of CPUs and GPUs.
+"""A sweep on a Ray cluster: every run is a task that Ray places by its need of CPUs and GPUs; the processes of a run
+that takes several are on one node.
 
 The store lies where all nodes see it. A run whose worker or node is lost is given out again and continues from its
 last checkpoint; between hosts it is taken over once its lease has gone cold (runs/claims.py).
@@ -8,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -33,20 +34,28 @@ def run_on_ray(
     machine. Stop iterating to stop the sweep."""
     ray = _connected(address)
     try:
-        slots = _slots(ray, cpus, gpus)
-        remote = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=0)(_carry_out)
-        yield from _run(ray, remote, Schedule(tasks, store), AHEAD * slots, store.path / f".stop.{uuid.uuid4().hex}")
+        world = max((task.world for task in tasks), default=1)
+        slots = _slots(ray, cpus * world, gpus * world)
+        remote = ray.remote(max_retries=0)(_carry_out)
+
+        def given_out(task: Task, stop: Path) -> Any:
+            placed = remote.options(num_cpus=cpus * task.world, num_gpus=gpus * task.world)
+            return placed.remote(asdict(task), str(stop))
+
+        yield from _run(ray, given_out, Schedule(tasks, store), AHEAD * slots, store.path / f".stop.{uuid.uuid4().hex}")
     finally:
         ray.shutdown()
 
 
-def _run(ray: Any, remote: Any, schedule: Schedule, most: int, stop: Path) -> Iterator[Event]:
+def _run(
+    ray: Any, given_out: Callable[[Task, Path], Any], schedule: Schedule, most: int, stop: Path
+) -> Iterator[Event]:
     """`stop` is a file that, once it is there, tells this sweep's runs on any node to leave a checkpoint and end."""
     given: dict[Any, Task] = {}
     try:
         while not schedule.over:
             while len(given) < most and (task := schedule.next_task()):
-                given[remote.remote(asdict(task), str(stop))] = task
+                given[given_out(task, stop)] = task
                 yield Started(task.run_id)
             done, _ = ray.wait(list(given), timeout=TICK) if given else ([], [])
             for reference in done:

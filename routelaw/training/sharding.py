@@ -6,6 +6,8 @@ Reductions are sums, since losses are already divided by the count of all proces
 
 from __future__ import annotations
 
+import warnings
+
 import torch
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
@@ -15,6 +17,8 @@ from routelaw.training.mesh import Meshes
 
 def shard(model: Transformer, meshes: Meshes, dtype: torch.dtype) -> None:
     """Experts over those that have the same ones, all else over data × expert. float32 masters where dtype is less."""
+    # A router's weights may be a view; nothing here, nor in what a router may do with them, works in place.
+    warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
     policy = MixedPrecisionPolicy()
     if dtype == torch.bfloat16:
         policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
@@ -22,7 +26,16 @@ def shard(model: Transformer, meshes: Meshes, dtype: torch.dtype) -> None:
         if block.routed:  # pyrefly: ignore
             fully_shard(block.experts, mesh=meshes.data, mp_policy=policy, reshard_after_forward=False)  # pyrefly: ignore
     fully_shard(model, mesh=meshes.batch, mp_policy=policy, reshard_after_forward=False)
-    for module in model.modules():
-        if isinstance(module, FSDPModule):
-            module.set_force_sum_reduction_for_comms(True)
-            module.set_gradient_divide_factor(1.0)
+    for module in _sharded(model):
+        module.set_force_sum_reduction_for_comms(True)
+        module.set_gradient_divide_factor(1.0)
+
+
+def reshard(model: Transformer) -> None:
+    """A forward pass without a backward pass, an evaluation's, leaves parameters whole; this gives them back."""
+    for module in _sharded(model):
+        module.reshard()
+
+
+def _sharded(model: Transformer) -> list[FSDPModule]:
+    return [module for module in model.modules() if isinstance(module, FSDPModule)]

@@ -124,6 +124,7 @@ def checkpointed(rank: int, port: int, layout: Layout, folder: Path, until: int,
                 state.record(info)
                 losses += [info.loss, info.gradient_norm]
             if saves:
+                _evaluated(model)  # as before most checkpoints: it leaves sharded parameters whole
                 state.save(folder / name, keep=2)
             if rank == 0:
                 told[name] = losses
