@@ -30,8 +30,12 @@ class Layout:
         """Processes that each hold a part of the batch."""
         return self.data * self.expert
 
+    @property
+    def name(self) -> str:
+        return f"{self.data}×{self.expert}×{self.tensor}"
+
     def __str__(self) -> str:
-        return f"{self.data}×{self.expert}×{self.tensor} (data × expert × tensor)"
+        return f"{self.name} (data × expert × tensor)"
 
 
 def check_layout(spec: RunSpec, layout: Layout, micro_batches: int, groups_matter: bool = True) -> None:

@@ -40,7 +40,7 @@ class Pacing:
         return asked if asked != "auto" else "bfloat16" if self.gpu else "float32"
 
     def shape(self, run: PlannedRun) -> Shape:
-        return shape_of(run.spec, run.execution.micro_batches, self.precision(run))
+        return shape_of(run.spec, run.execution.micro_batches, self.precision(run), run.execution.layout.name)
 
     def memory(self, run: PlannedRun, micro_batches: int | None = None) -> Footprint:
         pieces = run.execution.micro_batches if micro_batches is None else micro_batches
@@ -76,7 +76,8 @@ class Pacing:
 
         families: dict[Shape, list[Shape]] = {}
         for shape, run in self.example.items():
-            if shape not in known and fits(self.need(run), self.room):
+            alone = run.execution.layout.world == 1  # trials are of one process
+            if alone and shape not in known and fits(self.need(run), self.room):
                 families.setdefault(shape.family, []).append(shape)
         for family in families.values():
             family.sort(key=lambda shape: shape.experts)

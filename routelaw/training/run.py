@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -100,9 +101,18 @@ def run(
             spec.run_id, state.status, state.step, state.loss_validation, state.skipped, files.seconds_logged()
         )
         if state.status != RUNNING:
-            name = device_name(device) if parallel.alone else f"{rank.world} × {device_name(device)}"
-            files.conclude({**asdict(result), **asdict(spec.counts), "device": name})
+            files.conclude({**asdict(result), **asdict(spec.counts), **_executed(execution, device, dtype)})
     return result
+
+
+def _executed(execution: ExecutionSpec, device: torch.device, dtype: torch.dtype) -> dict[str, Any]:
+    """What its time is to be read with."""
+    return {
+        "device": device_name(device),
+        "precision": str(dtype).removeprefix("torch."),
+        "micro_batches": execution.micro_batches,
+        "layout": execution.layout.name,
+    }
 
 
 def _unheard(_sentence: str) -> None:

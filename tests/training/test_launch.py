@@ -151,7 +151,7 @@ def test_a_rank_stopped_or_killed_is_named_and_nothing_is_lost(tiny_corpus: Corp
     assert [row["step"] for row in several] == [20, 40, 60]
     for a, b in zip(several, one, strict=True):
         assert a["loss_validation"] == pytest.approx(b["loss_validation"], abs=1e-5)
-    assert json.loads((folder / "result.json").read_text())["device"].startswith("2 × ")
+    assert json.loads((folder / "result.json").read_text())["layout"] == "1×2×1"
 
 
 def refused(command: list[str]) -> str:
