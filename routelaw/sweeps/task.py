@@ -25,7 +25,7 @@ from routelaw.specs.files import from_mapping, from_stored, to_mapping
 from routelaw.specs.layout import Layout
 from routelaw.specs.run import ExecutionSpec, RunSpec
 from routelaw.sweeps.sweep import PlannedRun
-from routelaw.training.launch import launch
+from routelaw.training.launch import Launch, launch
 from routelaw.training.ranks import DISK_FULL, WRONG_INPUT
 from routelaw.training.run import Result, run
 from routelaw.training.state import RUNNING
@@ -72,12 +72,13 @@ class Outcome:
     reason: str = ""
 
 
-def carry_out(task: Task, stop: Callable[[], bool] = lambda: False) -> Outcome:
-    """Train the run from wherever the store has it. Whatever goes wrong is an outcome."""
+def carry_out(task: Task, stop: Callable[[], bool] = lambda: False, launcher: Launch = launch) -> Outcome:
+    """Train the run from wherever the store has it. Whatever goes wrong is an outcome. `launcher` starts the processes
+    of a run that takes several."""
     store = Store(task.store)
     try:
         with claimed(store, task.run_id) as attempt:
-            return _trained(task, attempt.folder, lambda: stop() or attempt.lost.is_set(), attempt.publish)
+            return _trained(task, attempt.folder, lambda: stop() or attempt.lost.is_set(), attempt.publish, launcher)
     except Ended:
         return Outcome(task.run_id, ENDED)
     except Busy:
@@ -88,13 +89,15 @@ def carry_out(task: Task, stop: Callable[[], bool] = lambda: False) -> Outcome:
         return Outcome(task.run_id, FULL if _is_full(error) else FAILED, reason_of(error))
 
 
-def _trained(task: Task, folder: Path, stop: Callable[[], bool], publish: Callable[[], Any]) -> Outcome:
+def _trained(
+    task: Task, folder: Path, stop: Callable[[], bool], publish: Callable[[], Any], launcher: Launch
+) -> Outcome:
     (folder / FAILURE).unlink(missing_ok=True)
     with (folder / OUTPUT).open("a", encoding="utf-8", buffering=1) as output:
         print(f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} on {this_host()}", file=output)
         try:
             if task.world > 1:
-                if (problem := _by_several(task, folder, stop, output)) is not None:
+                if (problem := _by_several(task, folder, stop, output, launcher)) is not None:
                     return problem
                 ended = (folder / RESULT).exists()
             else:
@@ -121,12 +124,12 @@ def train(task: Task, folder: Path, stop: Callable[[], bool], notice: Callable[[
     return run(spec, execution, corpus, folder, others=named, notice=notice, stop=stop)
 
 
-def _by_several(task: Task, folder: Path, stop: Callable[[], bool], output: TextIO) -> Outcome | None:
+def _by_several(task: Task, folder: Path, stop: Callable[[], bool], output: TextIO, launcher: Launch) -> Outcome | None:
     """In as many processes as its layout has; what went wrong, if anything did."""
     told = json.dumps({"task": asdict(task), "folder": str(folder)}).encode()
     command = [sys.executable, "-m", "routelaw.sweeps.rank"]
     threads = int(task.execution.get("threads", 0))
-    ended = launch(command, task.world, told=told, keep_words=True, threads=threads, stop=stop)
+    ended = launcher(command, task.world, told=told, keep_words=True, threads=threads, stop=stop)
     output.write(ended.said)
     if ended.well:
         return None

@@ -13,9 +13,9 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import IO
+from typing import IO, Protocol
 
 import torch.distributed as dist
 
@@ -54,6 +54,70 @@ class Ended:
         return f"{who} ended with code {self.code}{f' ({last})' if last else ''}"
 
 
+class Member:
+    """One process of a run, as it was started on this machine."""
+
+    def __init__(
+        self, command: Sequence[str], rank: Rank, meeting: tuple[str, int], told: bytes, keep_words: bool, threads: int
+    ) -> None:
+        """`meeting` is host and port of the store where all meet."""
+        self._words: IO[bytes] | None = tempfile.TemporaryFile() if keep_words else None  # noqa: SIM115
+        lifeline, self._held = os.pipe()
+        self.process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=None if rank.first and not keep_words else subprocess.DEVNULL,
+            stderr=self._words,
+            env={**os.environ, **_environment(rank, meeting, threads), LIFELINE: str(lifeline)},
+            pass_fds=(lifeline,),
+        )
+        os.close(lifeline)
+        assert self.process.stdin is not None
+        with suppress(BrokenPipeError):
+            self.process.stdin.write(told)
+            self.process.stdin.close()
+
+    @property
+    def code(self) -> int | None:
+        return self.process.poll()
+
+    @property
+    def said(self) -> str:
+        """The end of what it wrote to standard error, where that was kept."""
+        if self._words is None:
+            return ""
+        self._words.seek(0)
+        return self._words.read()[-20_000:].decode(errors="replace")
+
+    def ask_to_stop(self) -> None:
+        if self.code is None:
+            self.process.send_signal(signal.SIGTERM)
+
+    def end(self) -> None:
+        """At once, if it has not ended."""
+        if self.code is None:
+            self.process.kill()
+        self.process.wait()
+        os.close(self._held)
+        if self._words is not None:
+            self._words.close()
+
+
+class Launch(Protocol):
+    """Runs a command in several processes; here, or wherever a sweep has its nodes."""
+
+    def __call__(
+        self,
+        command: Sequence[str],
+        world: int,
+        *,
+        told: bytes = b"",
+        keep_words: bool = False,
+        threads: int = 0,
+        stop: Callable[[], bool] = ...,
+    ) -> Ended: ...
+
+
 def launch(
     command: Sequence[str],
     world: int,
@@ -65,87 +129,62 @@ def launch(
 ) -> Ended:
     """Run `command` in `world` processes. `told` is what each reads from its standard input; with `keep_words` their
     standard error is kept, otherwise it is this process's. `stop` asks them for a last checkpoint."""
-    with _store() as port, _processes(command, world, port, told, keep_words, threads) as processes:
-        asked = 0.0
-        while True:
-            ended = {rank: process.poll() for rank, (process, _) in enumerate(processes)}
-            failed = [(code > 0, rank, code) for rank, code in ended.items() if code]
-            if failed:
-                _, rank, code = min(failed)  # of several within a moment, those that a signal ended are the cause
-                return Ended(world, rank, code, _words(processes[rank][1]))
-            if all(code == 0 for code in ended.values()):
-                return Ended(world, 0, 0)
-            if not asked and stop():
-                asked = time.monotonic()
-                for process, _ in processes:
-                    process.send_signal(signal.SIGTERM)
-            if asked and time.monotonic() - asked > GRACE:
-                return Ended(world, next(rank for rank, code in ended.items() if code is None), -signal.SIGTERM)
-            time.sleep(POLL)
+    members: list[Member] = []
+    with meeting_place(LOOPBACK) as port:
+        try:
+            for number in range(world):
+                rank = Rank(number, world, number)
+                members.append(Member(command, rank, (LOOPBACK, port), told, keep_words, threads))
+            return _followed(members, stop)
+        finally:
+            for member in members:
+                member.end()
+
+
+def _followed(members: Sequence[Member], stop: Callable[[], bool]) -> Ended:
+    world, asked = len(members), 0.0
+    while True:
+        codes = {rank: member.code for rank, member in enumerate(members)}
+        failed = [(code > 0, rank, code) for rank, code in codes.items() if code]
+        if failed:
+            _, rank, code = min(failed)  # of several within a moment, those that a signal ended are the cause
+            return Ended(world, rank, code, members[rank].said)
+        if all(code == 0 for code in codes.values()):
+            return Ended(world, 0, 0)
+        if not asked and stop():
+            asked = time.monotonic()
+            for member in members:
+                member.ask_to_stop()
+        if asked and time.monotonic() - asked > GRACE:
+            return Ended(world, next(rank for rank, code in codes.items() if code is None), -signal.SIGTERM)
+        time.sleep(POLL)
 
 
 @contextmanager
-def _store() -> Iterator[int]:
-    """Where they meet: a port of the loopback interface, open while this process needs it."""
+def meeting_place(host: str) -> Iterator[int]:
+    """A store where processes meet, on one interface: its port."""
     with socket.socket() as listening:
-        listening.bind((LOOPBACK, 0))
+        listening.bind((host, 0))
         listening.listen(128)
         port = listening.getsockname()[1]
-        store = dist.TCPStore(LOOPBACK, port, None, True, wait_for_workers=False, master_listen_fd=listening.detach())
+        store = dist.TCPStore(host, port, None, True, wait_for_workers=False, master_listen_fd=listening.detach())
         yield port
         del store
 
 
-@contextmanager
-def _processes(
-    command: Sequence[str], world: int, port: int, told: bytes, keep_words: bool, threads: int
-) -> Iterator[list[tuple[subprocess.Popen[bytes], IO[bytes] | None]]]:
-    started: list[tuple[subprocess.Popen[bytes], IO[bytes] | None]] = []
-    lifeline, held = os.pipe()
-    try:
-        for number in range(world):
-            words: IO[bytes] | None = tempfile.TemporaryFile() if keep_words else None  # noqa: SIM115
-            process = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=None if number == 0 and not keep_words else subprocess.DEVNULL,
-                stderr=words,
-                env={**os.environ, **_environment(Rank(number, world, number), port, threads), LIFELINE: str(lifeline)},
-                pass_fds=(lifeline,),
-            )
-            started.append((process, words))
-            assert process.stdin is not None
-            process.stdin.write(told)
-            process.stdin.close()
-        yield started
-    finally:
-        os.close(lifeline)
-        os.close(held)
-        for process, words in started:
-            if process.poll() is None:
-                process.kill()
-            process.wait()
-            if words is not None:
-                words.close()
-
-
-def _environment(rank: Rank, port: int, threads: int) -> Mapping[str, str]:
-    share = threads or max(1, len(os.sched_getaffinity(0)) // rank.world)
-    return {
+def _environment(rank: Rank, meeting: tuple[str, int], threads: int) -> Mapping[str, str]:
+    host, port = meeting
+    here = host == LOOPBACK
+    share = threads or max(1, len(os.sched_getaffinity(0)) // (rank.world if here else 1))
+    known = {
         "RANK": str(rank.number),
         "LOCAL_RANK": str(rank.local),
         "WORLD_SIZE": str(rank.world),
-        "LOCAL_WORLD_SIZE": str(rank.world),
-        "MASTER_ADDR": LOOPBACK,
+        "MASTER_ADDR": host,
         "MASTER_PORT": str(port),
-        "TORCHELASTIC_USE_AGENT_STORE": "True",  # nobody but this process opens the port
-        "GLOO_SOCKET_IFNAME": os.environ.get("GLOO_SOCKET_IFNAME", "lo"),
+        "TORCHELASTIC_USE_AGENT_STORE": "True",  # none of the processes opens the port
         "OMP_NUM_THREADS": str(share),
     }
-
-
-def _words(file: IO[bytes] | None) -> str:
-    if file is None:
-        return ""
-    file.seek(0)
-    return file.read()[-20_000:].decode(errors="replace")
+    if here:
+        known["GLOO_SOCKET_IFNAME"] = os.environ.get("GLOO_SOCKET_IFNAME", "lo")
+    return known

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -73,14 +74,28 @@ def test_a_lost_process_of_a_run_costs_only_what_was_not_saved(
     assert losses(store, spec.run_id) == pytest.approx(losses(alone, spec.run_id), abs=1e-5)
 
 
+@pytest.fixture
+def two_nodes() -> Iterator[str]:
+    """A Ray cluster of two nodes with a core each, both this machine."""
+    cluster_utils = pytest.importorskip("ray.cluster_utils", reason="Ray is not installed: pip install 'routelaw[ray]'")
+    cluster = cluster_utils.Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+    try:
+        cluster.add_node(num_cpus=1)
+        yield cluster.address
+    finally:
+        cluster.shutdown()
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # Ray's own
-def test_on_ray(tiny_corpus: Corpus, tmp_path: Path) -> None:
-    pytest.importorskip("ray", reason="Ray is not installed: pip install 'routelaw[ray]'")
+def test_over_two_nodes_of_a_cluster(tiny_corpus: Corpus, tmp_path: Path, two_nodes: str) -> None:
     store, spec = Store(tmp_path / "store"), make_spec(tiny_corpus, ROUTED, steps=8)
-    events = list(run_on_ray([make_task(tiny_corpus, store, spec)], store, address="local", cpus=1, gpus=0))
-    assert RunEnded(spec.run_id) in events
+    task = make_task(tiny_corpus, store, spec)
+    assert RunEnded(spec.run_id) in list(run_on_ray([task], store, address=two_nodes, cpus=1, gpus=0))
     assert len(losses(store, spec.run_id)) == 2
+    assert not list(store.path.glob(".stop*"))
+    with pytest.raises(InputError, match="each of a run's 2 processes needs 2 CPUs and 0 GPUs, and no node"):
+        next(iter(run_on_ray([task], store, address=two_nodes, cpus=2, gpus=0)))
 
 
 @pytest.mark.slow
