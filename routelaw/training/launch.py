@@ -24,6 +24,8 @@ from routelaw.training.ranks import LIFELINE, Rank
 POLL = 0.05
 GRACE = 30.0
 """Seconds for a last checkpoint when the run is told to stop."""
+LAST_WORDS = 3.0
+"""Seconds after Ctrl-C."""
 LOOPBACK = "127.0.0.1"
 
 
@@ -136,6 +138,11 @@ def launch(
                 rank = Rank(number, world, number)
                 members.append(Member(command, rank, (LOOPBACK, port), told, keep_words, threads))
             return _followed(members, stop)
+        except KeyboardInterrupt:  # which they have heard, too: let them say so
+            deadline = time.monotonic() + LAST_WORDS
+            while time.monotonic() < deadline and any(member.code is None for member in members):
+                time.sleep(POLL)
+            raise
         finally:
             for member in members:
                 member.end()
