@@ -222,10 +222,17 @@ def _loss(value: float | None) -> str:
 
 def _show_derived(spec: RunSpec, corpus: Corpus, folder: Path, execution: ExecutionSpec) -> None:
     from routelaw.cli.output import show
+    from routelaw.specs.footprint import footprint
+    from routelaw.sweeps.memory import in_words
+    from routelaw.training.device import resolve_device, resolve_precision
     from routelaw.training.schedule import warmup_steps
 
     counts, architecture, train = spec.counts, spec.model.architecture, spec.train
     tokens = spec.tokens_after(train.steps)
+    layout = execution.layout
+    device = resolve_device(execution.device)
+    precision = str(resolve_precision(execution.precision, device)).removeprefix("torch.")
+    need = footprint(spec, execution.micro_batches, precision, gpu=device.type == "cuda", layout=layout)
     routed = ", ".join(map(str, spec.routed_blocks)) or "none"
     groups = f", in groups of {spec.group_tokens:,} tokens" if spec.routed_blocks else ""
     show(
@@ -238,6 +245,10 @@ def _show_derived(spec: RunSpec, corpus: Corpus, folder: Path, execution: Execut
         f"  training  {train.steps:,} steps of {train.batch:,} sequences: {tokens:,} tokens, "
         f"{tokens / max(len(corpus.train.tokens), 1):.2f} times the corpus; warm-up of {warmup_steps(train):,} steps "
         f"to {train.learning_rate:g}",
+        f"  devices   {'one' if layout.world == 1 else f'{layout.world} as {layout}'}, {precision}; on each about "
+        f"{in_words(need.total)}: parameters {in_words(need.parameters)}, optimiser "
+        f"{in_words(need.masters + need.optimizer)}, activations {in_words(need.activations + need.logits)}, "
+        f"evaluation {in_words(need.evaluation)}",
     )
 
 

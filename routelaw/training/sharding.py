@@ -9,9 +9,13 @@ from __future__ import annotations
 import warnings
 
 import torch
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import Shard
 
 from routelaw.model.transformer import Transformer
+from routelaw.specs.shards import shard_dimension
 from routelaw.training.mesh import Meshes
 
 
@@ -24,11 +28,18 @@ def shard(model: Transformer, meshes: Meshes, dtype: torch.dtype) -> None:
         policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
     for block in model.blocks:
         if block.routed:  # pyrefly: ignore
-            fully_shard(block.experts, mesh=meshes.data, mp_policy=policy, reshard_after_forward=False)  # pyrefly: ignore
-    fully_shard(model, mesh=meshes.batch, mp_policy=policy, reshard_after_forward=False)
+            _shard(block.experts, meshes.data, policy)  # pyrefly: ignore
+    _shard(model, meshes.batch, policy)
     for module in _sharded(model):
         module.set_force_sum_reduction_for_comms(True)
         module.set_gradient_divide_factor(1.0)
+
+
+def _shard(module: nn.Module, mesh: DeviceMesh, policy: MixedPrecisionPolicy) -> None:
+    def place(parameter: nn.Parameter) -> Shard:
+        return Shard(shard_dimension(tuple(parameter.shape), mesh.size()))
+
+    fully_shard(module, mesh=mesh, mp_policy=policy, reshard_after_forward=False, shard_placement_fn=place)
 
 
 def reshard(model: Transformer) -> None:

@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from routelaw.errors import InputError
 from routelaw.evaluation.likelihood import likelihood
 from routelaw.model.cuts import cuts_of
 from routelaw.model.parallel import Parallel
@@ -20,13 +21,15 @@ from routelaw.model.transformer import Transformer
 from routelaw.specs.architecture import Architecture
 from routelaw.specs.layout import Layout
 from routelaw.specs.run import ModelSpec, RouterSpec, RunSpec, TrainSpec
-from routelaw.training.mesh import Meshes, joined
+from routelaw.training.groups import check_split
+from routelaw.training.mesh import Meshes, device_of, joined
 from routelaw.training.optimizer import Optimizer, local_part
+from routelaw.training.ranks import Rank
 from routelaw.training.sharding import shard
 from routelaw.training.state import TrainState
 from routelaw.training.step import StepInfo, train_step
 
-RESHARDED = ("s-base", "rl-r, shuffled over all", "two FFWs", "hash")
+RESHARDED = ("rl-r, shuffled over all", "two FFWs", "hash")
 GROUP, BATCH, LENGTH = 32, 8, 16
 ROUTED = RouterSpec("switch", 4, group_tokens=GROUP, capacity_factor=1.0)
 CASES: dict[str, RouterSpec] = {
@@ -47,14 +50,16 @@ CASES: dict[str, RouterSpec] = {
 
 def spec_of(router: RouterSpec, steps: int) -> RunSpec:
     model = ModelSpec(Architecture(16, 2, 4, 8), vocabulary=64, sequence_length=LENGTH)
-    return RunSpec(model, router, TrainSpec(steps=steps, batch=BATCH, learning_rate=1e-2), "corpus")
+    return RunSpec(model, router, TrainSpec(steps=steps, batch=BATCH, learning_rate=1e-3), "corpus")
 
 
 def possible(router: RouterSpec, layout: Layout, micro_batches: int) -> bool:
-    """Dense models have no experts to spread, and a forward pass of all processes holds whole shuffle blocks."""
-    if router.name == "dense":
-        return layout.expert == 1
-    return BATCH * LENGTH // micro_batches % (GROUP * router.shuffle_groups) == 0
+    """What a run would not refuse."""
+    try:
+        check_split(spec_of(router, 1), micro_batches, layout)
+    except InputError:
+        return False
+    return True
 
 
 def followed(model: Transformer, spec: RunSpec, micro_batches: int) -> Iterator[tuple[StepInfo, dict[str, Tensor]]]:
@@ -87,7 +92,7 @@ def compare(
 ) -> None:
     """On every rank: for each layout and case the largest difference of loss, gradient and log, put into `told`."""
     torch.set_num_threads(1)
-    device = torch.device(kind, rank) if kind == "cuda" else torch.device(kind)
+    device = device_of(Rank(rank, layouts[0][0].world, rank), torch.device(kind))
     for number, (layout, micro_batches) in enumerate(layouts):
         known = {"RANK": rank, "WORLD_SIZE": layout.world, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port + number}
         os.environ.update({name: str(value) for name, value in known.items()})

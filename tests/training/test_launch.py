@@ -80,7 +80,7 @@ def until(so: Callable[[], bool], seconds: float = 180.0) -> None:
 def words(corpus: Corpus, folder: Path, **layout: int) -> list[str]:
     options = {
         "corpus": corpus.path, "size": "0.05M", "router": "s-base", "experts": 4, "steps": STEPS, "batch": 8,
-        "sequence-length": 16, "evaluate-every": 20, "save-every": SAVED, "out": folder, **layout,
+        "sequence-length": 16, "device": "cpu", "evaluate-every": 20, "save-every": SAVED, "out": folder, **layout,
     }  # fmt: skip
     fields = ("router.group_tokens=16", "execution.log_every=1", f"execution.patience={PATIENCE}")
     given = [str(word) for name, value in options.items() for word in (f"--{name}", value)]

@@ -34,6 +34,8 @@ def test_groups_of_one(device: str, dtype: torch.dtype) -> None:
     if device == "cuda" and not torch.cuda.is_available():
         pytest.skip("needs a CUDA device")
     backend = "nccl" if device == "cuda" else "gloo"
+    if device == "cuda":
+        torch.cuda.set_device(0)
     dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
     try:
         mesh = init_device_mesh(device, (1, 1, 1), mesh_dim_names=NAMES)
