@@ -1,14 +1,16 @@
 """What the planner of layouts says against what layouts of two and four processes do: memory and bytes sent.
 
     python benchmarks/layouts.py [--size 3M] [--experts 8] [--vocabulary 512] [--length 128] [--batch 16]
-                                 [--precision float32] [--micro-batches 1] [--steps 4] [--rounds 3] [--record]
+                                 [--precision float32] [--micro-batches 1] [--steps 4] [--rounds 3] [--variants]
+                                 [--record]
 
 Processes on this machine, gloo between them. For every layout: bytes of optimiser statistics (the most of any process,
 and how they compare with one process's share if all were spread evenly), what autograd keeps, and bytes sent per step,
 counted at the calls to torch.distributed as rings and all-to-alls. The planner's figure over that is wanted within 5 %.
 The loopback interface is an independent witness. gloo carries out a reduce-scatter as a sum everywhere, which sends
 twice as much as reducing in a ring: `on gloo` is the planner's figure with reductions counted twice.
-`--record` appends a line to results.jsonl.
+`--variants` adds techniques and options that exchange or hold something else. `--record` appends a line to
+results.jsonl.
 """
 
 from __future__ import annotations
@@ -16,9 +18,11 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from dataclasses import replace
 
 import ledger
-from layout_ranks import Case, Measured, loopback_bytes, measured
+from layout_meters import loopback_bytes
+from layout_ranks import Case, Measured, measured
 from rich.console import Console
 from rich.table import Table
 
@@ -29,7 +33,6 @@ from routelaw.specs.run import ModelSpec, RouterSpec, RunSpec, TrainSpec
 from routelaw.specs.sizes import get_size
 
 LAYOUTS = {
-    1: [Layout()],
     2: [Layout(2, 1, 1), Layout(1, 2, 1), Layout(1, 1, 2)],
     4: [
         Layout(4, 1, 1), Layout(1, 4, 1), Layout(2, 2, 1), Layout(1, 2, 2), Layout(2, 1, 2), Layout(1, 1, 4),
@@ -70,7 +73,54 @@ def figures(case: Case, ranks: list[Measured]) -> dict[str, float | int | bool |
     }
 
 
+def variants(spec: RunSpec, steps: int) -> dict[str, Case]:
+    """What exchanges or holds something else, on layouts of four."""
+    router = replace(spec.router, name="switch", capacity_factor=1.0)
+    sequences = spec.train.batch
+    changed = {
+        "dense": (RouterSpec(), Layout(2, 1, 2), 1, "bfloat16"),
+        "K = 2, drops": (replace(router, k=2), Layout(2, 2, 1), 1, "float32"),
+        "shuffled over all": (replace(router, shuffle_groups=sequences), Layout(2, 2, 1), 1, "bfloat16"),
+        "shared decisions": (
+            replace(router, shared_decisions=True, routing_frequency=1.0, shuffle_groups=sequences),
+            Layout(1, 2, 2), 1, "float32",
+        ),
+        "rl-r, two FFWs": (replace(router, name="rl-r", ffws_per_expert=2), Layout(1, 2, 2), 1, "bfloat16"),
+        "hash, uneven": (replace(router, name="hash", experts=6), Layout(4, 1, 1), 2, "float32"),
+    }  # fmt: skip
+    return {
+        f"{_name(layout)} {what}": Case(replace(spec, router=own), layout, pieces, precision, steps)
+        for what, (own, layout, pieces, precision) in changed.items()
+    }
+
+
 def main() -> int:
+    asked = _asked()
+    router = RouterSpec(asked.router, asked.experts, group_tokens=asked.length)
+    spec = RunSpec(
+        ModelSpec(get_size(asked.size), asked.vocabulary, asked.length), router, TrainSpec(1000, asked.batch), "random"
+    )
+    console = Console() if sys.stdout.isatty() else Console(width=140)
+    console.print(_idle())
+    found: dict[str, dict] = {}
+    for world, layouts in LAYOUTS.items():
+        cases = {
+            _name(layout): Case(spec, layout, asked.micro_batches, asked.precision, asked.steps, rounds=asked.rounds)
+            for layout in layouts
+        }
+        if asked.variants and world == 4:
+            cases |= variants(spec, asked.steps)
+        for (name, case), ranks in zip(cases.items(), measured(list(cases.values())), strict=True):
+            found[name] = figures(case, ranks)
+    console.print(_table(found, f"{asked.size}, {asked.router}, E = {asked.experts}, {asked.precision}"))
+    if asked.record:
+        rounded = {name: {k: _rounded(v) for k, v in row.items()} for name, row in found.items()}
+        data = f"{asked.size} {asked.router} E={asked.experts}, {asked.batch} × {asked.length} tokens, "
+        ledger.append("layouts", f"{data}{asked.precision}, {asked.micro_batches} micro-batches", rounded)
+    return 0 if all(_good(row) for row in found.values()) else 1
+
+
+def _asked() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--size", default="3M")
     parser.add_argument("--router", default="s-base")
@@ -82,28 +132,13 @@ def main() -> int:
     parser.add_argument("--micro-batches", type=int, default=1)
     parser.add_argument("--steps", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--variants", action="store_true")
     parser.add_argument("--record", action="store_true", help="append a line to results.jsonl")
-    asked = parser.parse_args()
-    router = RouterSpec(asked.router, asked.experts, group_tokens=asked.length)
-    spec = RunSpec(
-        ModelSpec(get_size(asked.size), asked.vocabulary, asked.length), router, TrainSpec(1000, asked.batch), "random"
-    )
-    console = Console() if sys.stdout.isatty() else Console(width=140)
-    console.print(_idle())
-    found: dict[str, dict] = {}
-    for world in (2, 4):
-        cases = [
-            Case(spec, layout, asked.micro_batches, asked.precision, asked.steps, rounds=asked.rounds)
-            for layout in LAYOUTS[world]
-        ]
-        for case, ranks in zip(cases, measured(cases), strict=True):
-            found[f"{case.layout.data}×{case.layout.expert}×{case.layout.tensor}"] = figures(case, ranks)
-    console.print(_table(found, f"{asked.size}, {asked.router}, E = {asked.experts}, {asked.precision}"))
-    if asked.record:
-        rounded = {name: {k: _rounded(v) for k, v in row.items()} for name, row in found.items()}
-        data = f"{asked.size} {asked.router} E={asked.experts}, {asked.batch} × {asked.length} tokens, "
-        ledger.append("layouts", f"{data}{asked.precision}, {asked.micro_batches} micro-batches", rounded)
-    return 0 if all(_good(row) for row in found.values()) else 1
+    return parser.parse_args()
+
+
+def _name(layout: Layout) -> str:
+    return f"{layout.data}×{layout.expert}×{layout.tensor}"
 
 
 def _idle() -> str:

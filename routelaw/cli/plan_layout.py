@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 A_STEP = 1
 """A plan is of one step: how many there are does not matter."""
+LEAST_SHOWN = 1e-5
+"""Seconds: counts and norms alone are no waiting."""
 
 
 def layout(
@@ -183,7 +185,8 @@ def _table(plans: Sequence[LayoutPlan]) -> Table:
         m = p.memory
         kept = m.activations + m.logits
         sizes = (p.needed, m.parameters, m.masters + m.optimizer, kept, m.exchange, p.sent, p.between_nodes)
-        times = [seconds(float(f"{t:.3g}")) for t in (p.compute.total, p.overlapped, p.waited, p.step_seconds)]
+        spent = (p.compute.total, p.overlapped, p.waited, p.step_seconds)
+        times = [seconds(float(f"{t:.3g}")) if t >= LEAST_SHOWN else "–" for t in spent]
         shown = [memory(s) if s else "–" for s in sizes]
         if p.missing:
             shown[0] += f", {memory(p.missing)} too much"

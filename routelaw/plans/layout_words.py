@@ -52,7 +52,7 @@ def _numbers(spec: RunSpec, layout: Layout) -> list[Line]:
         baseline = f" + {d // 8}·{d} + {d // 8}" if has_baseline(spec) else ""
         routers = 1 if router.shared_decisions else routed
         formula += f" + {routers} routers × ({router.experts}·{d} + {router.experts}{baseline})"
-    return [*lines, Line("all else", formula, f"{rest:,}")]
+    return [*lines, Line("all else" if routed else "all", formula, f"{rest:,}")]
 
 
 def _parameters(spec: RunSpec, expert: bool) -> list[Parameter]:
@@ -117,7 +117,7 @@ def _held(plan: Plan, chosen: LayoutPlan) -> list[Line]:
     experts = [s for block in model.experts for s in block]
     rest = [s for part in model.rest for s in part]
     parts = [(f"experts over {layout.data}", experts)] if experts else []
-    parts.append((f"all else over {layout.batch}", rest))
+    parts.append((f"{'all else' if experts else 'all'} over {layout.batch}", rest))
     gathered = " + ".join(_padded(f"{sum(s.gathered for s in shards):,}", shards) for _, shards in parts)
     padded = " + ".join(f"{sum(s.padded for s in shards):,} of {name}" for name, shards in parts)
     own = sum(s.own for s in model.all)
@@ -188,4 +188,4 @@ def size(count: float) -> str:
 def seconds(time: float) -> str:
     if time >= 1:
         return f"{time:.4g} s"
-    return f"{1e3 * time:.4g} ms" if time >= 1e-3 or not time else f"{1e6 * time:.3g} µs"
+    return f"{1e3 * time:.4g} ms" if time >= 1e-3 or not time else f"{1e6 * time:.3f} µs"
