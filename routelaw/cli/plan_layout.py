@@ -201,7 +201,8 @@ def _assumptions(plan: Plan) -> list[str]:
 
     said = [
         f"  Assumed: balanced routing and nothing dropped; links at {REACHED:.0%} of their data sheets, products at up "
-        f"to {BEST_SHARE:.0%}; gathering and reducing overlap with computing. Times rank layouts, a third off is usual."
+        f"to {BEST_SHARE:.0%}; gathering and reducing experts overlaps with computing. Times rank layouts; "
+        "none has been timed on GPUs."
     ]
     if plan.precision != "bfloat16":
         said.append("! Rates are those of bfloat16: products in float32 take longer.")

@@ -119,6 +119,7 @@ def _launched(execution: ExecutionSpec, folder: Path) -> int:
     """The same command in as many processes as the layout has; its exit code."""
     import sys
 
+    from routelaw.errors import LOST_CONTACT
     from routelaw.training.launch import launch
     from routelaw.training.pulse import STOOD_STILL
     from routelaw.training.ranks import WRONG_INPUT
@@ -128,9 +129,9 @@ def _launched(execution: ExecutionSpec, folder: Path) -> int:
         ended = launch(command, execution.layout.world, threads=execution.threads)
     except KeyboardInterrupt:
         return INTERRUPTED
-    if ended.code < 0 or ended.code not in (0, WRONG_INPUT, DIVERGED, STOOD_STILL, INTERRUPTED):
+    if ended.code < 0 or ended.code not in (0, WRONG_INPUT, DIVERGED, STOOD_STILL, LOST_CONTACT, INTERRUPTED):
         typer.echo(f"error: {ended.reason}, so the run has ended.", err=True)
-    if ended.code < 0 or ended.code == STOOD_STILL:
+    if ended.code < 0 or ended.code in (STOOD_STILL, LOST_CONTACT):
         typer.echo(f"note: the same command goes on from the last checkpoint in {folder}.", err=True)
     return 128 - ended.code if ended.code < 0 else ended.code
 

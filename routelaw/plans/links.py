@@ -10,6 +10,7 @@ Bandwidths are those of data sheets times REACHED, which is an assumption; laten
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 from routelaw.specs.communication import GATHER, REDUCE, Flow
@@ -19,7 +20,7 @@ from routelaw.specs.layout import Layout
 REACHED = 0.8
 """Share of a link's bandwidth that large exchanges get."""
 OVERLAPPED = (GATHER, REDUCE)
-"""What FSDP does while others compute."""
+"""What FSDP does for experts while others compute."""
 
 
 @dataclass(frozen=True)
@@ -48,12 +49,24 @@ class Crossing:
 
     @property
     def overlapped(self) -> bool:
-        return self.flow.kind in OVERLAPPED
+        """Experts are gathered and reduced block by block while others compute; all else is one group, gathered before
+        the first product and reduced after the last."""
+        return self.flow.kind in OVERLAPPED and self.flow.team == "data"
+
+
+def _inside(stride: int, members: int, cluster: Cluster) -> int:
+    """Members that share a node, in the team that is spread worst: all wait for it."""
+    worst = members
+    for first in range(cluster.devices):
+        if (first // stride) % members == 0:
+            nodes = Counter((first + number * stride) // cluster.node for number in range(members))
+            worst = min(worst, *nodes.values())
+    return worst
 
 
 def crossing(flow: Flow, layout: Layout, cluster: Cluster) -> Crossing:
     stride = {"tensor": 1, "expert": layout.tensor, "batch": layout.tensor, "data": layout.tensor * layout.expert}
-    inside = min(flow.members, max(1, cluster.node // stride[flow.team]))
+    inside = _inside(stride[flow.team], flow.members, cluster)
     link, network = REACHED * cluster.link, REACHED * cluster.network
     if inside == flow.members:
         between, within = 0.0, flow.sent

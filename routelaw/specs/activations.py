@@ -108,8 +108,9 @@ class Pass:
 
     @property
     def span(self) -> int:
-        """Processes that a shuffle block extends over."""
-        over = self.spec.block_tokens // self.tokens if self.spec.routed_blocks else 1
+        """Processes that a shuffle block extends over; where groups do not matter, nothing is dealt out."""
+        whole = self.spec.routed_blocks and self.tokens % self.spec.group_tokens == 0
+        over = self.spec.block_tokens // self.tokens if whole else 1
         return min(max(over, 1), self.layout.batch)
 
     @property

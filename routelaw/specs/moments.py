@@ -66,9 +66,8 @@ def sharded_moments(model: ShardedModel, forward: Pass, evaluation: Pass, again:
     held = _gathered(last) * number if last[0].processes > 1 else 0
     before = {"gradients of the micro-batches before": _padded(model.all) * wide if again else 0}
     whole = {"parameters": _gathered(model.all) * number}
-    first = _gathered(rest) * number
-    copies = _gathered([s for s in rest if s.dimension]) * number
-    yield Moment("the first gathering", {**before, "parameters": first, "buffer": first, "in passing": copies})
+    for parts in _gathering(model, forward):
+        yield Moment("gathering", {**before, **parts})
     activations = sum(forward.blocks) + forward.last
     yield Moment("the end of the forward pass", {**before, **whole, "buffer": held, "activations": activations})
     yield Moment("the loss", {**before, **whole, **_at_the_loss(forward)})
@@ -83,6 +82,25 @@ def sharded_moments(model: ShardedModel, forward: Pass, evaluation: Pass, again:
     own, largest = sum(s.own for s in model.all), max(s.own for s in model.all)
     update = own if forward.fused else UPDATE_COPIES * largest
     yield Moment("the update", {"gradients": _padded(model.all) * wide, "in passing": update * wide})
+
+
+def _gathering(model: ShardedModel, forward: Pass) -> Iterator[dict[str, int]]:
+    """Group by group in the forward pass: what was cut along another dimension than the first is copied once more, and
+    the buffer of the group before is still there."""
+    number, kept = forward.number, 0
+    rest = [s for part in model.rest for s in part]
+    there = buffer = _gathered(rest) * number
+    yield {"parameters": there, "buffer": buffer, "in passing": _gathered([s for s in rest if s.dimension]) * number}
+    for experts, own in zip(model.experts, forward.blocks, strict=True):
+        if experts:
+            there += _gathered(experts) * number
+            next_buffer = _gathered(experts) * number if experts[0].processes > 1 else 0
+            copies = _gathered([s for s in experts if s.dimension]) * number
+            activations = kept + forward.attention
+            passing = {"buffer": buffer + next_buffer, "in passing": copies}
+            yield {"parameters": there, "activations": activations, **passing}
+            buffer = next_buffer
+        kept += own
 
 
 def _walking_back(model: ShardedModel, forward: Pass, again: bool) -> Iterator[dict[str, int]]:

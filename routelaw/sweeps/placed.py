@@ -12,11 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from routelaw.errors import LOST_CONTACT
 from routelaw.training.launch import GRACE, POLL, Ended, Launch, Member, meeting_place
 from routelaw.training.ranks import Rank
 
 TICK = 0.5
-NODE_LOST = 1
+NODE_LOST = LOST_CONTACT
 
 
 def on_cluster(cpus: float, gpus: float, folder: Path) -> Launch:
@@ -68,25 +69,26 @@ def _started(ray: Any, group: Any, room: Mapping[str, float], given: Mapping[str
 
 
 def _followed(ray: Any, references: list[Any], sign: Path, stop: Callable[[], bool]) -> Ended:
-    world, left, asked = len(references), list(references), 0.0
+    world, left, asked, said = len(references), list(references), 0.0, ""
     try:
         while left:
             done, left = ray.wait(left, timeout=TICK)
             for reference in done:
                 rank = references.index(reference)
                 try:
-                    code, said = ray.get(reference)
+                    code, words = ray.get(reference)
                 except ray.exceptions.RayError as error:
                     lost = f"error: the node or worker of process {rank} of {world} was lost ({type(error).__name__})"
                     return Ended(world, rank, NODE_LOST, lost)
                 if code:
-                    return Ended(world, rank, code, said)
+                    return Ended(world, rank, code, words)
+                said = words if rank == 0 else said
             if not asked and stop():
                 asked = time.monotonic()
                 sign.touch()
             if asked and time.monotonic() - asked > GRACE:
                 break
-        return Ended(world, 0, 0)
+        return Ended(world, 0, 0, said)
     finally:
         for reference in left:
             ray.cancel(reference, force=True)

@@ -18,7 +18,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda _number, _frame: stopping.set())
     told = json.loads(sys.stdin.read())
 
-    from routelaw.errors import DiskFull, InputError
+    from routelaw.errors import LOST_CONTACT, DiskFull, InputError, LostContact
     from routelaw.sweeps.task import Task, train
     from routelaw.training.ranks import DISK_FULL, WRONG_INPUT, Rank, hold_lifeline, speaking
 
@@ -26,9 +26,10 @@ def main() -> None:
     try:
         with speaking(Rank.here()):
             train(Task(**told["task"]), Path(told["folder"]), stopping.is_set, _note)
-    except InputError as error:
+    except (InputError, LostContact) as error:
         sys.stderr.write(f"error: {error}\n")
-        sys.exit(DISK_FULL if isinstance(error, DiskFull) else WRONG_INPUT)
+        lost = isinstance(error, LostContact)
+        sys.exit(LOST_CONTACT if lost else DISK_FULL if isinstance(error, DiskFull) else WRONG_INPUT)
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ from routelaw.specs.layout import Layout
 from routelaw.specs.run import ExecutionSpec, RunSpec
 from routelaw.sweeps.sweep import PlannedRun
 from routelaw.training.launch import Launch, launch
-from routelaw.training.ranks import DISK_FULL, WRONG_INPUT
+from routelaw.training.ranks import BROKEN, DISK_FULL, WRONG_INPUT
 from routelaw.training.run import Result, run
 from routelaw.training.state import RUNNING
 
@@ -135,7 +135,7 @@ def _by_several(task: Task, folder: Path, stop: Callable[[], bool], output: Text
         return None
     if ended.code == DISK_FULL:
         raise DiskFull(f"{ended.reason}.")
-    if ended.code == WRONG_INPUT:
+    if ended.code in (WRONG_INPUT, BROKEN):
         raise InputError(f"{ended.reason}.")
     return Outcome(task.run_id, LOST, ended.reason)
 

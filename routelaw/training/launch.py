@@ -50,9 +50,11 @@ class Ended:
         if self.code < 0:
             short = " (out of memory?)" if -self.code == signal.SIGKILL else ""
             return f"{who} was ended by {signal.Signals(-self.code).name}{short}"
-        last = self.said.strip().rpartition("\n")[2]
-        if last.startswith("error: "):
-            return last.removeprefix("error: ").rstrip(".")
+        lines = self.said.strip().splitlines()
+        told = [line for line in lines if line.startswith("error: ")]  # libraries may have the last word
+        if told:
+            return told[-1].removeprefix("error: ").rstrip(".")
+        last = lines[-1] if lines else ""
         return f"{who} ended with code {self.code}{f' ({last})' if last else ''}"
 
 
@@ -157,13 +159,13 @@ def _followed(members: Sequence[Member], stop: Callable[[], bool]) -> Ended:
             _, rank, code = min(failed)  # of several within a moment, those that a signal ended are the cause
             return Ended(world, rank, code, members[rank].said)
         if all(code == 0 for code in codes.values()):
-            return Ended(world, 0, 0)
+            return Ended(world, 0, 0, members[0].said)
         if not asked and stop():
             asked = time.monotonic()
             for member in members:
                 member.ask_to_stop()
         if asked and time.monotonic() - asked > GRACE:
-            return Ended(world, next(rank for rank, code in codes.items() if code is None), -signal.SIGTERM)
+            return Ended(world, 0, 0, members[0].said)  # as they were told, if without a last checkpoint
         time.sleep(POLL)
 
 

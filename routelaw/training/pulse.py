@@ -64,7 +64,8 @@ def verdict(before: Mapping[int, Mark], after: Mapping[int, Mark], world: int, p
     if not alive or (not silent and any(mark.still < patience / 2 for mark in alive.values())):
         return None
     speaker = min(alive)
-    stood = f"the run has stood still for {max(mark.still for mark in alive.values()):.0f} s ({alive[speaker].doing})"
+    still = max(mark.still for mark in alive.values())
+    stood = f"the run has stood still for {still:.0f} s ({alive[speaker].doing}; execution.patience = {patience:g})"
     if silent:
         named = ", ".join(f"process {rank}{_whereabouts(after, rank)}" for rank in silent)
         return Verdict(speaker, f"{stood}: {named} of {world} no longer gives a sign of life: stopped, or cut off.")
@@ -72,8 +73,11 @@ def verdict(before: Mapping[int, Mark], after: Mapping[int, Mark], world: int, p
     apart = {rank: mark for rank, mark in alive.items() if not mark.waits} or alive
     rare = min(places[mark.at] for mark in apart.values())
     blamed = {rank: mark for rank, mark in apart.items() if places[mark.at] == rare}
-    if len(blamed) == world:
+    if len(blamed) == world and len(places) == 1:
         return Verdict(speaker, f"{stood}: all {world} processes wait for each other at {alive[speaker].at}.")
+    if len(blamed) == world:
+        named = "; ".join(f"process {rank} ({mark.where}) at {mark.at}" for rank, mark in blamed.items())
+        return Verdict(speaker, f"{stood}: its {world} processes stand apart: {named}.")
     named = "; ".join(f"process {rank} of {world} ({mark.where}) stands at {mark.at}" for rank, mark in blamed.items())
     return Verdict(speaker, f"{stood}: {named}, and the others wait for it.")
 
@@ -114,10 +118,10 @@ class Pulse:
 
     def _judge(self) -> None:
         before = self._heard()
-        if self._done.wait(LISTEN):
-            return
-        self._beats += 1  # in the eyes of others, too, judging is living
-        self._store.set(_key(self.rank.number), json.dumps(asdict(self._mark())))
+        for _ in range(round(LISTEN / BEAT)):  # who listens must be heard, too
+            if self._done.wait(BEAT):
+                return
+            self._store.set(_key(self.rank.number), json.dumps(asdict(self._mark())))
         found = verdict(before, self._heard(), self.rank.world, self.patience)
         if found is None or time.monotonic() - self._moved < self.patience:
             return

@@ -13,14 +13,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from routelaw.errors import InputError
+from routelaw.errors import InputError, LostContact
 
 LIFELINE = "ROUTELAW_LIFELINE"
 """A descriptor that is closed when whoever started this process has gone."""
 ABANDONED = 4
 """Exit code of a process whose parent has gone."""
-WRONG_INPUT, DISK_FULL = 2, 6
-"""Exit codes of a process that has said what is wrong."""
+BROKEN, WRONG_INPUT, DISK_FULL = 1, 2, 6
+"""Exit codes of a process that has said what is wrong; the first is Python's after a traceback."""
 SILENCE = 5.0
 """Seconds in which the first process has said what all know, and whoever started them has ended the rest."""
 
@@ -69,7 +69,7 @@ def speaking(rank: Rank) -> Iterator[None]:
             raise
         time.sleep(SILENCE)
         first = str(error).strip().partition("\n")[0]
-        raise InputError(f"{rank} lost contact with the others ({first}).") from None
+        raise LostContact(f"{rank} lost contact with the others ({first}).") from None
 
 
 def _is_of_partners(error: RuntimeError) -> bool:

@@ -84,8 +84,8 @@ def run(
     with (
         files.claimed(),
         settings(execution, device),
-        joined(execution.layout, device, execution.patience) as (parallel, meshes),
         watched(rank, execution.patience) as moved,
+        joined(execution.layout, device, execution.patience) as (parallel, meshes),
     ):
         files.identify(spec, corpus)
         state = TrainState.start(spec, corpus, device, dtype, parallel, meshes)

@@ -21,7 +21,7 @@ def test_one_without_a_sign_of_life() -> None:
     found = verdict(before, after, 3, 30)
     assert found is not None
     assert found.speaker == 0
-    assert "stood still for 31 s (step 7): process 1 (pid 99 on there) of 3 no longer gives a sign of life" in (
+    assert "stood still for 31 s (step 7; execution.patience = 30): process 1 (pid 99 on there) of 3 no longer" in (
         found.sentence
     )
 
@@ -51,6 +51,16 @@ def test_on_a_gpu_the_one_that_stands_elsewhere(waits: bool) -> None:
     found = verdict(before, later(before), 3, 30)
     assert found is not None
     assert "process 1 of 3 (pid 12 on there)" in found.sentence
+
+
+def test_two_that_stand_apart_are_both_told() -> None:
+    """On two GPUs no stack shows who waits for whom."""
+    before = {0: replace(WAITING, waits=False), 1: STUCK}
+    found = verdict(before, later(before), 2, 30)
+    assert found is not None
+    assert "process 0 (pid 11 on here) at parallel.py:40 in all_sum; process 1 (pid 12 on there) at mine.py:12" in (
+        found.sentence
+    )
 
 
 def test_all_wait_for_each_other() -> None:

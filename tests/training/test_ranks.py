@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from routelaw.errors import DiskFull, InputError
+from routelaw.errors import DiskFull, InputError, LostContact
 from routelaw.training import ranks
 from routelaw.training.ranks import Rank, speaking
 
@@ -41,7 +41,7 @@ def test_another_gives_the_first_time_and_then_speaks_for_itself(waited: list[fl
 @pytest.mark.parametrize("number", [0, 3])
 def test_who_lost_its_partners_lets_them_be_named_first(waited: list[float], number: int) -> None:
     named = rf"process {number} of 4 lost contact .*closed by peer\)\.$"
-    with pytest.raises(InputError, match=named), speaking(Rank(number, 4)):
+    with pytest.raises(LostContact, match=named), speaking(Rank(number, 4)):
         raise RuntimeError("[../gloo/transport/tcp/pair.cc:547] Connection closed by peer\nmore")
     assert waited == [ranks.SILENCE]
 

@@ -70,10 +70,19 @@ def test_micro_batches_are_the_fewest_that_fit() -> None:
 
 def test_a_step_waits_for_what_does_not_overlap() -> None:
     for p in planned(32).fitting:
-        hidden = sum(c.seconds for c in p.crossings if c.flow.kind in (GATHER, REDUCE))
+        hidden = sum(c.seconds for c in p.crossings if c.flow.kind in (GATHER, REDUCE) and c.flow.team == "data")
         waited = sum(c.seconds for c in p.crossings) - hidden
         assert p.step_seconds == pytest.approx(max(p.compute.total, hidden) + waited)
         assert p.step_seconds <= p.without_overlap == pytest.approx(p.compute.total + hidden + waited)
+
+
+def test_a_team_that_straddles_nodes_goes_over_the_network() -> None:
+    """24 devices in nodes of 8, expert teams of six: the second has two in one node and four in the next."""
+    layout, where = Layout(4, 6, 1), cluster(24)
+    flows = communication(make(router=replace(ROUTED, experts=12)), layout, 1, "bfloat16")
+    [experts] = [crossing(f, layout, where) for f in flows if f.kind == "exchange"]
+    assert experts.inside == 2
+    assert experts.between == pytest.approx(experts.flow.sent * 4 / 5)
 
 
 def test_links_by_hand() -> None:
