@@ -179,7 +179,7 @@ def _table(plans: Sequence[LayoutPlan]) -> Table:
     made = table(
         "data × expert × tensor, quickest first, what does not fit last; memory and bytes of one process",
         "layout", "micro-batches", "memory", "parameters", "optimiser", "activations", "all-to-all",
-        "sent", "to other nodes", "computes", "gathers, reduces", "waits", "step",
+        "sent", "to other nodes", "computes", "gathers experts", "waits", "step",
     )  # fmt: skip
     for p in plans:
         m = p.memory

@@ -171,10 +171,11 @@ def _time(plan: Plan, chosen: LayoutPlan) -> list[Line]:
         assigned = f"{step.tokens:,} tokens × {spec.router.experts} experts × {routed} × {ASSIGNMENT_SECONDS:g} s"
         lines.append(Line("exact assignment", assigned, seconds(step.assigning)))
     overlapped, waited, none = (seconds(t) for t in (chosen.overlapped, chosen.waited, chosen.without_overlap))
-    whole = (
-        f"the larger of computing {seconds(step.total)} and gathering and reducing {overlapped}, + the rest {waited}"
-    )
-    return [*lines, Line("step", whole, f"{seconds(chosen.step_seconds)} ({none} if none overlaps)")]
+    hidden = f"the larger of computing {seconds(step.total)} and gathering and reducing experts {overlapped}"
+    return [
+        *lines,
+        Line("step", f"{hidden}, + the rest {waited}", f"{seconds(chosen.step_seconds)} ({none} if none overlaps)"),
+    ]
 
 
 def size(count: float) -> str:

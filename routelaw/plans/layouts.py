@@ -1,9 +1,9 @@
 """Which layout of processes to train a run on: every one that is possible, with memory, bytes sent and time.
 
 Each has the fewest micro-batches with which it fits into the memory of a device. Predicted times are arithmetic
-(specs/step_time.py, links.py): they are for ranking layouts, and no layout of GPUs has been timed. FSDP's gathering and
-reducing is taken to go on while others compute; rows on their way to experts and sums over tensor-parallel processes
-are waited for.
+(specs/step_time.py, links.py): they are for ranking layouts, and no layout of GPUs has been timed. Experts are taken to
+be gathered and reduced while others compute; all else is one group of FSDP's, which is waited for, as are rows on their
+way to experts and sums over tensor-parallel processes.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class LayoutPlan:
 
     @cached_property
     def overlapped(self) -> float:
-        """Seconds that FSDP gathers and reduces."""
+        """Seconds in which FSDP gathers and reduces experts."""
         return sum(c.seconds for c in self.crossings if c.overlapped)
 
     @cached_property
