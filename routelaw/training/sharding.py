@@ -1,7 +1,7 @@
 """ZeRO by FSDP2: masters and optimiser statistics are spread over the processes that hold the same parameters, data ×
 expert (experts: data). What tensor-parallel processes hold in common stays with each.
 
-Parameters are whole while they compute (nothing is given back after the forward pass) and gathered once a step.
+Parameters are whole while they compute (nothing is given back after the forward pass) and gathered once a micro-batch.
 Reductions are sums, since losses are already divided by the count of all processes.
 """
 
