@@ -19,3 +19,11 @@ def unwritable(path: Path, error: OSError, advice: str = "") -> InputError:
     """What to raise for a file that the system did not let us write."""
     kind = DiskFull if error.errno in (errno.ENOSPC, errno.EDQUOT) else InputError
     return kind(f"{path}: cannot be written ({error.strerror or error}){advice}.")
+
+
+LOST_CONTACT = 7
+"""Exit code of a process whose partners no longer answer."""
+
+
+class LostContact(Exception):
+    """The other processes of a run do not answer: no fault of the run's, which goes on when started again."""

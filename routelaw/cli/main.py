@@ -10,7 +10,7 @@ import typer
 
 from routelaw.cli import compare, corpus, count, data, demo, epc, fit, plan, report, reproduce, runs, sweep, train
 from routelaw.cli import eval as evaluate
-from routelaw.errors import InputError
+from routelaw.errors import LOST_CONTACT, InputError, LostContact
 
 app = typer.Typer(
     name="routelaw",
@@ -43,6 +43,9 @@ def main() -> None:
     except InputError as error:
         sys.stderr.write(f"error: {error}\n")
         sys.exit(2)
+    except LostContact as error:
+        sys.stderr.write(f"error: {error}\n")
+        sys.exit(LOST_CONTACT)
     except OSError as error:
         # A full disk behind stdout, say. (A reader such as head that goes away is Rich's and Typer's to handle.)
         sys.stderr.write(f"error: {error.filename or 'the output'}: {error.strerror or error}.\n")

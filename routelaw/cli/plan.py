@@ -1,4 +1,4 @@
-"""`routelaw plan`: from a budget to a model."""
+"""`routelaw plan`: from a budget to a model (and, in plan_layout.py, from devices to a layout)."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import typer
 from typer.core import TyperGroup
 
 from routelaw.cli import options
+from routelaw.cli.plan_layout import layout
 
 if TYPE_CHECKING:
     from routelaw.plans.budget import Candidate
@@ -28,13 +29,17 @@ class _ModelByDefault(TyperGroup):
 
 
 app = typer.Typer(
-    cls=_ModelByDefault, help="From a budget to a model: which router, size, E, K and R.", no_args_is_help=True
+    cls=_ModelByDefault,
+    help="From a budget to a model: which router, size, E, K and R; or to a layout.",
+    no_args_is_help=True,
 )
+app.command()(layout)
 
 
 @app.callback()
 def _plan() -> None:
-    """From a budget to a model: which router, size, E, K and R. `routelaw plan …` is `routelaw plan model …`."""
+    """From a budget to a model: which router, size, E, K and R (`routelaw plan …` is `routelaw plan model …`); and from
+    devices to a layout."""
 
 
 @app.command()

@@ -44,9 +44,9 @@ def sweep(
     address: Annotated[
         str | None, typer.Option(help="ray: the cluster's address; one that runs here unless given.")
     ] = None,
-    cpus_per_run: Annotated[float, typer.Option(min=0, help="ray: CPUs set aside for a run.")] = 1.0,
+    cpus_per_run: Annotated[float, typer.Option(min=0, help="ray: CPUs set aside for each process of a run.")] = 1.0,
     gpus_per_run: Annotated[
-        float, typer.Option(min=0, help="ray: GPUs set aside for a run; 0.25: four share one.")
+        float, typer.Option(min=0, help="ray: GPUs for each process of a run; 0.25: four runs share one.")
     ] = 0.0,
     plugin: Annotated[
         list[Path] | None, typer.Option(help="A Python file that registers a router. Code, so only what you trust.")

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 DIVERGED = 3
 """Exit code of a run that diverged, so that a script need not read its result."""
+INTERRUPTED = 130
 
 
 def train(
@@ -39,6 +40,9 @@ def train(
     device: Annotated[str | None, typer.Option(help="auto, cpu or cuda.")] = None,
     threads: Annotated[int | None, typer.Option(help="CPU threads; torch's choice unless given.")] = None,
     micro_batches: Annotated[int | None, typer.Option(help="Forward passes that a batch is split into.")] = None,
+    data: Annotated[int | None, typer.Option(help="Processes that share the batch (data parallel).")] = None,
+    expert: Annotated[int | None, typer.Option(help="Processes that share experts and batch.")] = None,
+    tensor: Annotated[int | None, typer.Option(help="Processes that share heads and hidden units.")] = None,
     evaluate_every: Annotated[int | None, typer.Option(help="Steps between evaluations.")] = None,
     save_every: Annotated[int | None, typer.Option(help="Steps between checkpoints.")] = None,
     evaluate_on: Annotated[
@@ -56,6 +60,8 @@ def train(
     """
     from routelaw.cli.output import print_json
     from routelaw.cli.run_tables import gather_tables
+    from routelaw.training.mesh import check_world
+    from routelaw.training.ranks import Rank, hold_lifeline, speaking
     from routelaw.training.run import check_run
 
     tables = gather_tables(
@@ -75,19 +81,32 @@ def train(
             "execution.device": device,
             "execution.threads": threads,
             "execution.micro_batches": micro_batches,
+            "execution.data": data,
+            "execution.expert": expert,
+            "execution.tensor": tensor,
             "execution.evaluate_every": evaluate_every,
             "execution.save_every": save_every,
         },
         set_ or [],
     )
-    where = str(spec) if spec else "the options"
-    opened, meant, execution = _understood(tables, where, plugin or [])
-    others = _other_corpora(evaluate_on or [])
-    folder = out or Path("runs") / meant.run_id
-    check_run(meant, execution, {"validation": opened, **others})
-    if not as_json:
-        _show_derived(meant, opened, folder)
-    result = _trained(meant, execution, opened, folder, others, track, quiet=as_json)
+    rank = Rank.here()
+    hold_lifeline()
+    with speaking(rank):
+        where = str(spec) if spec else "the options"
+        opened, meant, execution = _understood(tables, where, plugin or [], verify=rank.first)
+        others = _other_corpora(evaluate_on or [], verify=rank.first)
+        folder = out or Path("runs") / meant.run_id
+        check_run(meant, execution, {"validation": opened, **others})
+        if rank.among_others:
+            check_world(execution.layout, rank)
+        if execution.layout.world > 1 and not rank.among_others:
+            raise typer.Exit(_launched(execution, folder))
+        quiet = as_json or not rank.first
+        if not quiet:
+            _show_derived(meant, opened, folder, execution)
+        result = _trained(meant, execution, opened, folder, others, track if rank.first else None, quiet=quiet)
+    if not rank.first:
+        return
     if as_json:
         print_json({key: getattr(result, key) for key in ("run_id", "status", "step", "loss_validation")})
     else:
@@ -96,7 +115,30 @@ def train(
         raise typer.Exit(DIVERGED)
 
 
-def _understood(tables: dict[str, Any], where: str, plugins: list[Path]) -> tuple[Corpus, RunSpec, ExecutionSpec]:
+def _launched(execution: ExecutionSpec, folder: Path) -> int:
+    """The same command in as many processes as the layout has; its exit code."""
+    import sys
+
+    from routelaw.errors import LOST_CONTACT
+    from routelaw.training.launch import launch
+    from routelaw.training.pulse import STOOD_STILL
+    from routelaw.training.ranks import WRONG_INPUT
+
+    command = [sys.executable, "-m", "routelaw", *sys.argv[1:]]
+    try:
+        ended = launch(command, execution.layout.world, threads=execution.threads)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    if ended.code < 0 or ended.code not in (0, WRONG_INPUT, DIVERGED, STOOD_STILL, LOST_CONTACT, INTERRUPTED):
+        typer.echo(f"error: {ended.reason}, so the run has ended.", err=True)
+    if ended.code < 0 or ended.code in (STOOD_STILL, LOST_CONTACT):
+        typer.echo(f"note: the same command goes on from the last checkpoint in {folder}.", err=True)
+    return 128 - ended.code if ended.code < 0 else ended.code
+
+
+def _understood(
+    tables: dict[str, Any], where: str, plugins: list[Path], verify: bool
+) -> tuple[Corpus, RunSpec, ExecutionSpec]:
     """Tables of plain values as a corpus and specs; the vocabulary is the corpus's own unless given."""
     from routelaw.corpus.shards import open_corpus
     from routelaw.errors import InputError
@@ -111,18 +153,18 @@ def _understood(tables: dict[str, Any], where: str, plugins: list[Path]) -> tupl
         raise InputError(
             "name a corpus with --corpus; `routelaw corpus build python --out DIR` makes one of any Python."
         )
-    corpus = open_corpus(path, verify=True)  # a flipped bit would train another model under the same id
+    corpus = open_corpus(path, verify=verify)  # a flipped bit would train another model under the same id
     execution = from_mapping(ExecutionSpec, tables.pop("execution", {}), f"{where} [execution]")
     if isinstance(model := tables.setdefault("model", {}), dict):
         model.setdefault("vocabulary", corpus.vocabulary)
     return corpus, run_spec(tables, corpus.id, where), execution
 
 
-def _other_corpora(items: list[str]) -> dict[str, Corpus]:
+def _other_corpora(items: list[str], verify: bool) -> dict[str, Corpus]:
     from routelaw.cli.named_paths import named_paths
     from routelaw.corpus.shards import open_corpus
 
-    return {name: open_corpus(path, verify=True) for name, path in named_paths(items, "--evaluate-on").items()}
+    return {name: open_corpus(path, verify=verify) for name, path in named_paths(items, "--evaluate-on").items()}
 
 
 def _trained(
@@ -138,6 +180,7 @@ def _trained(
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 
     from routelaw.cli.output import progress
+    from routelaw.training.ranks import Rank
     from routelaw.training.run import run
     from routelaw.training.tracking import tracking
 
@@ -158,8 +201,10 @@ def _trained(
         try:
             return run(spec, execution, corpus, folder, others=others, observe=observe, notice=notice)
         except KeyboardInterrupt:
+            if not Rank.here().first:
+                raise typer.Exit(INTERRUPTED) from None
             typer.echo(f"stopped; the same command continues from the last checkpoint in {folder}.", err=True)
-            raise typer.Exit(130) from None
+            raise typer.Exit(INTERRUPTED) from None
 
 
 def _line(seen: Progress) -> str:
@@ -176,12 +221,19 @@ def _loss(value: float | None) -> str:
     return "not finite" if value is None else f"{value:.4f}"
 
 
-def _show_derived(spec: RunSpec, corpus: Corpus, folder: Path) -> None:
+def _show_derived(spec: RunSpec, corpus: Corpus, folder: Path, execution: ExecutionSpec) -> None:
     from routelaw.cli.output import show
+    from routelaw.specs.footprint import footprint
+    from routelaw.sweeps.memory import in_words
+    from routelaw.training.device import resolve_device, resolve_precision
     from routelaw.training.schedule import warmup_steps
 
     counts, architecture, train = spec.counts, spec.model.architecture, spec.train
     tokens = spec.tokens_after(train.steps)
+    layout = execution.layout
+    device = resolve_device(execution.device)
+    precision = str(resolve_precision(execution.precision, device)).removeprefix("torch.")
+    need = footprint(spec, execution.micro_batches, precision, gpu=device.type == "cuda", layout=layout)
     routed = ", ".join(map(str, spec.routed_blocks)) or "none"
     groups = f", in groups of {spec.group_tokens:,} tokens" if spec.routed_blocks else ""
     show(
@@ -194,6 +246,10 @@ def _show_derived(spec: RunSpec, corpus: Corpus, folder: Path) -> None:
         f"  training  {train.steps:,} steps of {train.batch:,} sequences: {tokens:,} tokens, "
         f"{tokens / max(len(corpus.train.tokens), 1):.2f} times the corpus; warm-up of {warmup_steps(train):,} steps "
         f"to {train.learning_rate:g}",
+        f"  devices   {'one' if layout.world == 1 else f'{layout.world} as {layout}'}, {precision}; on each about "
+        f"{in_words(need.total)}: parameters {in_words(need.parameters)}, optimiser "
+        f"{in_words(need.masters + need.optimizer)}, activations {in_words(need.activations + need.logits)}, "
+        f"evaluation {in_words(need.evaluation)}",
     )
 
 

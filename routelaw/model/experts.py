@@ -111,7 +111,7 @@ class Experts(nn.Module):
 
         rows_ND = _Dispatch.apply(normed_TD, order_N, inverse_N, kept_N)
         residual_ND = _Dispatch.apply(residual_TD, order_N, inverse_N, kept_N) if self.ffws > 1 else None
-        if self.team.size > 1:
+        if self.team.group is not None:
             added_ND = self._elsewhere(rows_ND, residual_ND, taken_E)  # pyrefly: ignore
         else:
             added_ND = self._computed(rows_ND, residual_ND, queue_N[order_N], ends_of(taken_E))

@@ -67,6 +67,12 @@ class Parallel:
     def alone(self) -> bool:
         return self.batch.size * self.tensor.size == 1
 
+    def any_says(self, so: bool, device: torch.device | str = "cpu") -> bool:
+        """Whether any process does: what one alone hears, a signal say, all must act upon in the same step."""
+        if self.alone:
+            return so
+        return bool(self.tensor.all_sum(self.batch.all_sum(torch.tensor(float(so), device=device))))
+
 
 ALONE = Parallel()
 

@@ -55,6 +55,11 @@ class Output:
     layers: list[RoutedLayer] = field(default_factory=list)
 
 
+# FSDP must find the tensors in what the model returns: without them it never hears of the backward pass (torch 2.11).
+torch.utils._pytree.register_dataclass(RoutedLayer)
+torch.utils._pytree.register_dataclass(Output)
+
+
 @dataclass(frozen=True)
 class StepContext:
     """Where a forward pass stands in training, and which tokens route together."""

@@ -2,17 +2,18 @@
 
 Read off the code of the model: every tensor that an operation saves for its gradient, counted once however many use
 it, a few small ones left out. The tests compare it with what autograd really keeps, over sizes, lengths, techniques and
-precisions: it was within 3 % everywhere. Whoever changes an operation in model/ or routers/ may have to change its
-line here.
+precisions: it was within 3 % everywhere. On a layout of processes the tokens are those of one of them, heads and hidden
+units its share, and as many rows come from other processes as go to them (balanced routing, none dropped): within 8 %
+on layouts of two and four. Whoever changes an operation in model/ or routers/ may have to change its line here.
 
-Shapes: T tokens, D width, I = heads · key size, H heads, S sequence, E experts, K choices, N = T·K assignments,
-V vocabulary.
+Shapes: T tokens, d width, I = heads · key size, H heads, S sequence, E experts, K choices, V vocabulary.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from routelaw.specs.layout import Layout
 from routelaw.specs.run import RunSpec
 
 LOGIT_ROWS = 8192
@@ -29,6 +30,16 @@ SCORES_AT_ONCE = 2
 
 
 @dataclass(frozen=True)
+class Kept:
+    """One part of what is kept: its bytes, and how they come about (t: tensor, b and w: bytes of a number in compute
+    precision, and in float32 at least)."""
+
+    name: str
+    formula: str
+    size: int
+
+
+@dataclass(frozen=True)
 class Pass:
     """One micro-batch of a run: how many tokens, in how many bytes each number."""
 
@@ -38,25 +49,39 @@ class Pass:
     """Bytes of a number in compute precision."""
     fused: bool
     """Whether attention is one kernel that keeps no probabilities (on a GPU)."""
+    layout: Layout = field(default_factory=Layout)
 
     @property
     def wide(self) -> int:
         return max(self.number, WIDE)
 
     @property
+    def stream(self) -> int:
+        """One tensor of the tokens at the model's width."""
+        return self.tokens * self.spec.model.architecture.d_model * self.number
+
+    @property
     def blocks(self) -> list[int]:
         """Kept by each block, first to last."""
         routed = self.spec.routed_blocks
         deciding = routed[:1] if self.spec.router.shared_decisions else routed
+        plain, experts, router = (
+            sum(part.size for part in parts) for parts in (self.ffw_parts, self.expert_parts, self.router_parts)
+        )
         return [
-            self._attention + (self._experts if block in routed else self._ffw) + (block in deciding) * self._router
+            self.attention + (experts if block in routed else plain) + (router if block in deciding else 0)
             for block in range(1, self.spec.model.architecture.blocks + 1)
         ]
 
     @property
+    def kept(self) -> int:
+        """All of it, at the loss."""
+        return sum(self.blocks) + self.last + self.logits
+
+    @property
     def last(self) -> int:
         """The final LayerNorm's input and output."""
-        return 2 * self._stream
+        return 2 * self.stream
 
     @property
     def logits(self) -> int:
@@ -74,7 +99,21 @@ class Pass:
     def block_in_passing(self) -> int:
         """On the way back: scores, or the gradient of a hidden layer."""
         scores = SCORES_AT_ONCE * self._scores * self.wide if self.spec.model.positions == "xl" else 0
-        return max(scores, 4 * self.spec.router.k * self._stream)
+        hidden = 4 * self.spec.router.k * self.stream // self.layout.tensor
+        return max(scores, hidden)
+
+    @property
+    def exchange(self) -> int:
+        """All-to-all of a routed block: what goes, and what comes, to the experts or of a shuffle between processes."""
+        rows = self.spec.router.k if self.layout.expert > 1 else self.span > 1
+        return 2 * rows * self.stream if self.spec.routed_blocks else 0
+
+    @property
+    def span(self) -> int:
+        """Processes that a shuffle block extends over; where groups do not matter, nothing is dealt out."""
+        whole = self.spec.routed_blocks and self.tokens % self.spec.group_tokens == 0
+        over = self.spec.block_tokens // self.tokens if whole else 1
+        return min(max(over, 1), self.layout.batch)
 
     @property
     def without_gradients(self) -> int:
@@ -82,60 +121,85 @@ class Pass:
         rows = min(self.tokens, LOGIT_ROWS) * self.spec.model.vocabulary
         logits = rows * (2 * self.wide + (self.number if self.number < self.wide else 0))
         scores = 3 * self._scores * self.number if self.spec.model.positions == "xl" else 0
-        tables = 8 * self.tokens * self.spec.router.experts * self.wide if self._router else 0
-        return max(logits, scores, tables, 11 * self.spec.router.k * self._stream)
+        tables = 8 * self.tokens * self.spec.router.experts * self.wide if self.router_parts else 0
+        return max(logits, scores, tables, 11 * self.spec.router.k * self.stream)
 
     @property
-    def _stream(self) -> int:
-        return self.tokens * self.spec.model.architecture.d_model * self.number
+    def _heads(self) -> int:
+        return self.spec.model.architecture.heads // self.layout.tensor
 
     @property
     def _scores(self) -> int:
-        return self.tokens * self.spec.model.architecture.heads * self.spec.model.sequence_length
+        return self.tokens * self._heads * self.spec.model.sequence_length
 
     @property
-    def _attention(self) -> int:
-        """With its LayerNorm (input, output, mean, deviation): queries, keys, values, what they mix to, scores."""
-        shape = self.spec.model.architecture
-        norm = 2 * self._stream + 2 * self.tokens * self.number
-        inner = self.tokens * shape.heads * shape.kv_size
-        per_row = self.tokens * shape.heads * WIDE
+    def attention(self) -> int:
+        return sum(part.size for part in self.attention_parts)
+
+    @property
+    def attention_parts(self) -> list[Kept]:
+        shape, length, T = self.spec.model.architecture, self.spec.model.sequence_length, self.tokens
+        inner, per_row = self._heads * shape.kv_size, T * self._heads * WIDE
         if self.spec.model.positions == "rope":
-            return norm + 5 * inner * self.number + per_row
-        length = self.spec.model.sequence_length
-        norm += length * ((shape.d_model + shape.heads * shape.kv_size) * self.number + length)  # distances and mask
+            turned = Kept("queries, keys, values, turned, and their mix", "5·T·I·b", 5 * T * inner * self.number)
+            return [self._norm, turned, Kept("sums of rows", "T·H·4", per_row)]
+        distances = length * ((shape.d_model + inner) * self.number + length)
+        first = [self._norm, Kept("distances and mask", "S·(d + I)·b + S²", distances)]
         if self.fused and shape.kv_size % LEAST_ALIGNED == 0:
-            return norm + 4 * inner * self.number + self._scores * self.number + per_row
-        return norm + inner * (2 * self.number + 3 * self.wide) + self._scores * self.wide
+            mixed = Kept("queries, keys, values and their mix", "4·T·I·b", 4 * T * inner * self.number)
+            scores = Kept("scores", "T·H·S·b", self._scores * self.number)
+            return [*first, mixed, scores, Kept("sums of rows", "T·H·4", per_row)]
+        wide = T * inner * (2 * self.number + 3 * self.wide)
+        mixed = Kept("queries, keys, values and their mix", "T·I·(2·b + 3·w)", wide)
+        return [*first, mixed, Kept("scores", "T·H·S·w", self._scores * self.wide)]
 
     @property
-    def _ffw(self) -> int:
-        """With its LayerNorm; the hidden layer before and after GELU."""
-        return 2 * self._stream + 2 * self.tokens * self.number + 8 * self._stream
+    def _norm(self) -> Kept:
+        """Of a LayerNorm: input, output, mean and deviation."""
+        return Kept("norm", "2·T·(d + 1)·b", 2 * self.stream + 2 * self.tokens * self.number)
 
     @property
-    def _experts(self) -> int:
+    def ffw_parts(self) -> list[Kept]:
+        hidden = 8 * self.stream // self.layout.tensor
+        return [self._norm, Kept("hidden layer before and after GELU", "8·T·d·b/t", hidden)]
+
+    @property
+    def expert_parts(self) -> list[Kept]:
         """Sorted rows, their hidden layers, and what comes back where it is weighted; the order, both ways."""
         k, stacked = self.spec.router.k, self.spec.router.ffws_per_expert - 1
-        rows = k * self._stream
-        norm = 2 * self._stream + 2 * self.tokens * self.number
-        weighted = rows + k * self.tokens * self.number if self.spec.router.name not in UNWEIGHTED else 0
-        order = k * self.tokens * (2 * INDEX + 1)
-        return norm + 9 * rows + stacked * 12 * rows + weighted + order
+        rows, T = k * self.stream, self.tokens
+        hidden = 8 * rows // self.layout.tensor
+        parts = [self._norm, Kept("sorted rows", "K·T·d·b", rows), Kept("their hidden layers", "8·K·T·d·b/t", hidden)]
+        if stacked:
+            more = stacked * (4 * rows + hidden)
+            parts.append(Kept("the FFWs stacked on it", f"{stacked}·(4 + 8/t)·K·T·d·b", more))
+        if self.spec.router.name not in UNWEIGHTED:
+            parts.append(Kept("rows and weights", "K·T·(d + 1)·b", rows + k * T * self.number))
+        parts.append(Kept("their order", "17·K·T", k * T * (2 * INDEX + 1)))
+        if self.layout.expert > 1:
+            parts.append(Kept("the order of those that came", "16·K·T", 2 * k * T * INDEX))
+        if self.span > 1:  # there and home, before and after each all-to-all
+            ways = 4 + 2 * (stacked > 0)
+            parts.append(Kept("the shuffle's order", f"{ways}·8·T", ways * T * INDEX))
+        return parts
 
     @property
-    def _router(self) -> int:
+    def router_parts(self) -> list[Kept]:
         """Its input in wide numbers, log-probabilities, probabilities and the balance loss's coefficients."""
-        router, width = self.spec.router, self.spec.model.architecture.d_model
+        router, width, T = self.spec.router, self.spec.model.architecture.d_model, self.tokens
         if router.name == "hash":
-            return 0
-        widened = self.tokens * width * WIDE if self.number < WIDE else 0
-        table = self.tokens * router.experts * self.wide
+            return []
+        widened = T * width * WIDE if self.number < WIDE else 0
+        parts = [Kept("the router's input", "T·d·4", widened)]
+        table = T * router.experts * self.wide
         if router.name != "rl-r":
-            sigmoid = router.options.get("weight") == "sigmoid"
-            return widened + (3 + sigmoid) * table
-        hidden = self.tokens * max(width // 8, 1) * self.wide if has_baseline(self.spec) else 0
-        return widened + 4 * table + 2 * hidden + (widened if hidden else 0)
+            tables = 3 + (router.options.get("weight") == "sigmoid")
+            return [*parts, Kept("its tables", f"{tables}·T·E·w", tables * table)]
+        parts.append(Kept("its tables", "4·T·E·w", 4 * table))
+        if has_baseline(self.spec):
+            hidden = 2 * T * max(width // 8, 1) * self.wide
+            parts.append(Kept("the baseline's input and hidden layer", "T·d·4 + 2·T·d/8·w", hidden + widened))
+        return parts
 
 
 UNWEIGHTED = ("hash", "rl-r")

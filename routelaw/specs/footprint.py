@@ -1,20 +1,24 @@
-"""How much memory one process needs to train a run, before it is started.
+"""How much memory one process needs to train a run, before it is started, alone or on a layout of several.
 
-The model's tensors, their gradients and the optimiser's statistics are exact: the bytes of what `Transformer` and
-`Optimizer` build. Activations are a model of what autograd keeps (activations.py). The peak is the highest of four
-moments: the loss, when all activations are there; the walk back, as activations go and gradients come; the update,
-when the gradients are complete; and evaluation, whose batches are others.
+The model's tensors, their gradients and the optimiser's statistics are exact: the bytes of what `Transformer`,
+`Optimizer` and FSDP build. Activations are a model of what autograd keeps (activations.py). The peak is the highest of
+some moments: the loss, when all activations are there; the walk back, as activations go and gradients come; the update,
+when the gradients are complete; and evaluation, whose batches are others. Where parameters are sharded, there are also
+the moments at which they are put together and gradients taken apart.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 
 from routelaw.errors import InputError
-from routelaw.specs.activations import EVALUATED_TOKENS, Pass, has_baseline
+from routelaw.specs.activations import EVALUATED_TOKENS, Pass
+from routelaw.specs.layout import Layout
+from routelaw.specs.moments import Moment, sharded_moments, whole_moments
+from routelaw.specs.parameters import hash_tables, model_parameters
 from routelaw.specs.run import RunSpec
+from routelaw.specs.shards import ShardedModel, sharded
 
 NUMBER = {"float32": 4, "float64": 8, "bfloat16": 2}
 """Bytes by precision."""
@@ -31,9 +35,6 @@ CUDA_HOST_FLOOR = 1_200_000_000
 """The same where a GPU is used: 750 MB after the first product (torch 2.11, CUDA 13), and kernels loaded later."""
 CUDA_CONTEXT = 800_000_000
 """What CUDA and cuBLAS take on the GPU itself: 754 MB on an H200, read off cudaMemGetInfo."""
-UPDATE_COPIES = 3
-"""On a CPU AdamW goes tensor by tensor and holds three of the largest in passing; on a GPU it takes the square root of
-all second moments at once."""
 
 
 @dataclass(frozen=True)
@@ -41,9 +42,10 @@ class Footprint:
     """Bytes. Parts that are never there together are given in full; `total` is the most there is at once."""
 
     parameters: int
-    """The model's tensors in compute precision, tables of hash routers included."""
+    """The model's tensors in compute precision, tables of hash routers included; whole while they compute, with FSDP's
+    padding where they are gathered from shards."""
     masters: int
-    """float32 copies of the parameters, where the model computes in bfloat16."""
+    """float32 copies of the parameters, where the model computes in bfloat16; or this process's shards of them."""
     optimizer: int
     """AdamW's two moments and its counters."""
     gradients: int
@@ -56,6 +58,12 @@ class Footprint:
     """What a forward pass in evaluation holds."""
     at_once: int
     """The most of gradients, activations, logits, evaluation and what passes at one moment."""
+    peak: Moment
+    """That moment, with the parameters that are there."""
+    exchange: int = 0
+    """All-to-all buffers of one routed block: rows that go to other processes, and that come."""
+    sharded: bool = False
+    """Whether the masters are shards, and the parameters only there while they compute."""
 
     @property
     def total(self) -> int:
@@ -69,80 +77,69 @@ class Footprint:
     @property
     def checkpoint(self) -> int:
         """Of a file of model and optimiser."""
-        return self.parameters + self.masters + self.optimizer
+        return (0 if self.sharded else self.parameters) + self.masters + self.optimizer
 
 
-def footprint(spec: RunSpec, micro_batches: int = 1, precision: str = "float32", *, gpu: bool = False) -> Footprint:
-    """Of one process with the whole model. `gpu` tells which kernels there are, not where they are."""
+def footprint(
+    spec: RunSpec,
+    micro_batches: int = 1,
+    precision: str = "float32",
+    *,
+    gpu: bool = False,
+    layout: Layout = Layout(),
+    rank: int = 0,
+) -> Footprint:
+    """Of one process. `gpu` tells which kernels there are, not where they are. Of a layout's processes the first has
+    most: what does not divide is in its shards."""
     if precision not in NUMBER:
         raise InputError(f"precision is {', '.join(NUMBER)}, not {precision!r}.")
-    number = NUMBER[precision]
-    wide = max(number, 4)
-    around, *blocks = _tensors(spec)
-    sizes = [size for part in (around, *blocks) for size in part]
+    number, length = NUMBER[precision], spec.model.sequence_length
+    own = max(spec.train.batch // (micro_batches * layout.batch), 1)
+    evaluated = -(-max(EVALUATED_TOKENS // length, 1) // layout.batch)
+    forward = Pass(spec, own * length, number, gpu, layout)
+    evaluation = Pass(spec, evaluated * length, number, gpu, layout)
+    parts = model_parameters(spec)
+    if layout.batch == 1:
+        whole = [[p.numbers(layout) for p in part] for part in parts]
+        return _of_whole(whole, forward, evaluation, micro_batches > 1)
+    return _of_shards(sharded(parts, layout, rank), forward, evaluation, micro_batches > 1)
+
+
+def _of_whole(parts: Sequence[Sequence[int]], forward: Pass, evaluation: Pass, again: bool) -> Footprint:
+    """A process that has all of its parameters, masters and statistics to itself. `again`: several micro-batches."""
+    number, wide = forward.number, forward.wide
+    sizes = [size for part in parts for size in part]
     numbers = sum(sizes)
-    length = spec.model.sequence_length
-    forward = Pass(spec, max(spec.train.batch // micro_batches, 1) * length, number, gpu)
-    evaluation = Pass(spec, max(EVALUATED_TOKENS // length, 1) * length, number, gpu)
-    before = numbers * wide if micro_batches > 1 else 0  # gradients of the micro-batches before
-    update = numbers * wide if gpu else UPDATE_COPIES * max(sizes) * wide
-    moments = (
-        before + sum(forward.blocks) + forward.last + forward.logits + forward.logits_in_passing,
-        before + _walking_back(forward, [sum(block) * number for block in blocks], sum(around) * number),
-        numbers * wide + update,
-        evaluation.without_gradients,
-    )
+    peak = max(whole_moments(parts, forward, evaluation, again), key=lambda moment: moment.total)
     return Footprint(
-        parameters=numbers * number + _tables(spec),
+        parameters=numbers * number + hash_tables(forward.spec),
         masters=0 if number == wide else numbers * wide,
         optimizer=2 * numbers * wide + 4 * len(sizes),
         gradients=numbers * wide,
         activations=sum(forward.blocks) + forward.last,
         logits=forward.logits,
         evaluation=evaluation.without_gradients,
-        at_once=max(moments),
+        at_once=peak.total - numbers * number,
+        peak=peak,
+        exchange=forward.exchange,
     )
 
 
-def _walking_back(forward: Pass, gradients: Sequence[int], around: int) -> int:
-    """The most of activations still there and gradients already there, over the blocks from the last to the first."""
-    kept = list(accumulate(forward.blocks))
-    made = list(accumulate(reversed(gradients)))[::-1]
-    return around + max(a + g for a, g in zip(kept, made, strict=True)) + forward.block_in_passing
-
-
-def _tensors(spec: RunSpec) -> list[tuple[int, ...]]:
-    """Sizes of every parameter: embedding and final LayerNorm first, then block by block.
-
-    counting.py counts what the paper counts; here stand the tensors as they are built: with embeddings, final LayerNorm
-    and router biases, without the E·d that a hash router is charged for. A technique that is not the project's is taken
-    for a linear router.
-    """
-    model, router, shape = spec.model, spec.router, spec.model.architecture
-    d, inner = shape.d_model, shape.heads * shape.kv_size
-    projections = (d * inner,) * (5 if model.positions == "xl" else 4)
-    routed = spec.routed_blocks
-    deciding = routed[:1] if router.shared_decisions else routed
-    parts: list[tuple[int, ...]] = [(model.vocabulary * d, d, d)]
-    for block in range(1, shape.blocks + 1):
-        experts, ffws = (router.experts, router.ffws_per_expert) if block in routed else (1, 1)
-        matrices = (4 * experts * d * d,) * (2 * ffws)
-        norms = (d,) * 4 + (experts * d,) * (2 * (ffws - 1))
-        parts.append(projections + matrices + norms + (_router(spec) if block in deciding else ()))
-    return parts
-
-
-def _router(spec: RunSpec) -> tuple[int, ...]:
-    d, experts = spec.model.architecture.d_model, spec.router.experts
-    if spec.router.name == "hash":
-        return ()
-    hidden = max(d // 8, 1)
-    return (experts * d, experts) + ((hidden * d, hidden) if has_baseline(spec) else ())
-
-
-def _tables(spec: RunSpec) -> int:
-    """A hash router looks its experts up: an int64 per token of the vocabulary and choice, in every router."""
-    if spec.router.name != "hash":
-        return 0
-    routers = 1 if spec.router.shared_decisions else len(spec.routed_blocks)
-    return 8 * spec.model.vocabulary * spec.router.k * routers
+def _of_shards(model: ShardedModel, forward: Pass, evaluation: Pass, again: bool) -> Footprint:
+    """A process whose parameters FSDP gathers for each micro-batch and gives back after its backward pass."""
+    own, padded, gathered = (sum(getattr(s, n) for s in model.all) for n in ("own", "padded", "gathered"))
+    number, wide = forward.number, forward.wide
+    peak = max(sharded_moments(model, forward, evaluation, again), key=lambda moment: moment.total)
+    return Footprint(
+        parameters=gathered * number + hash_tables(forward.spec),
+        masters=padded * wide,
+        optimizer=2 * own * wide + 4 * len(model.all),
+        gradients=padded * wide,
+        activations=sum(forward.blocks) + forward.last,
+        logits=forward.logits,
+        evaluation=evaluation.without_gradients,
+        at_once=peak.total - gathered * number,
+        peak=peak,
+        exchange=forward.exchange,
+        sharded=True,
+    )

@@ -30,8 +30,12 @@ class Layout:
         """Processes that each hold a part of the batch."""
         return self.data * self.expert
 
+    @property
+    def name(self) -> str:
+        return f"{self.data}×{self.expert}×{self.tensor}"
+
     def __str__(self) -> str:
-        return f"{self.data}×{self.expert}×{self.tensor} (data × expert × tensor)"
+        return f"{self.name} (data × expert × tensor)"
 
 
 def check_layout(spec: RunSpec, layout: Layout, micro_batches: int, groups_matter: bool = True) -> None:
@@ -85,8 +89,8 @@ def _check_groups(spec: RunSpec, layout: Layout, micro_batches: int) -> None:
         )
     if own % spec.group_tokens or max(own, spec.block_tokens) % min(own, spec.block_tokens):
         raise InputError(
-            f"each of {layout.batch} processes has {own} tokens of a micro-batch, which are not whole routing groups of "
-            f"{spec.group_tokens}{_shuffled(spec)}: take fewer processes or micro-batches, or a smaller "
+            f"each of {layout.batch} processes has {own} tokens of a micro-batch, which are not whole routing groups "
+            f"of {spec.group_tokens}{_shuffled(spec)}: take fewer processes or micro-batches, or a smaller "
             f"router.group_tokens (which changes what the run is)."
         )
     if own < spec.block_tokens and spec.router.options.get("credit") == "sequence":

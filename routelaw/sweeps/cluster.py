@@ -1,4 +1,5 @@
-"""A sweep on a Ray cluster: every run is a task that Ray places by its need of CPUs and GPUs.
+"""A sweep on a Ray cluster: every run is a task that Ray places by its need of CPUs and GPUs; the processes of a run
+that takes several are on as many nodes as it needs (placed.py).
 
 The store lies where all nodes see it. A run whose worker or node is lost is given out again and continues from its
 last checkpoint; between hosts it is taken over once its lease has gone cold (runs/claims.py).
@@ -8,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -33,20 +34,28 @@ def run_on_ray(
     machine. Stop iterating to stop the sweep."""
     ray = _connected(address)
     try:
-        slots = _slots(ray, cpus, gpus)
-        remote = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=0)(_carry_out)
-        yield from _run(ray, remote, Schedule(tasks, store), AHEAD * slots, store.path / f".stop.{uuid.uuid4().hex}")
+        slots = _slots(ray, cpus, gpus, max((task.world for task in tasks), default=1))
+        remote = ray.remote(max_retries=0)(_carry_out)
+
+        def given_out(task: Task, stop: Path) -> Any:
+            several = task.world > 1  # then this task only launches its processes, which Ray places themselves
+            placed = remote.options(num_cpus=0 if several else cpus, num_gpus=0 if several else gpus)
+            return placed.remote(asdict(task), str(stop), cpus, gpus)
+
+        yield from _run(ray, given_out, Schedule(tasks, store), AHEAD * slots, store.path / f".stop.{uuid.uuid4().hex}")
     finally:
         ray.shutdown()
 
 
-def _run(ray: Any, remote: Any, schedule: Schedule, most: int, stop: Path) -> Iterator[Event]:
+def _run(
+    ray: Any, given_out: Callable[[Task, Path], Any], schedule: Schedule, most: int, stop: Path
+) -> Iterator[Event]:
     """`stop` is a file that, once it is there, tells this sweep's runs on any node to leave a checkpoint and end."""
     given: dict[Any, Task] = {}
     try:
         while not schedule.over:
             while len(given) < most and (task := schedule.next_task()):
-                given[remote.remote(asdict(task), str(stop))] = task
+                given[given_out(task, stop)] = task
                 yield Started(task.run_id)
             done, _ = ray.wait(list(given), timeout=TICK) if given else ([], [])
             for reference in done:
@@ -73,13 +82,14 @@ def _settled(ray: Any, reference: Any, task: Task, schedule: Schedule) -> Iterat
     yield from schedule.settle(outcome)
 
 
-def _carry_out(task: dict[str, Any], stop: str) -> dict[str, Any]:
+def _carry_out(task: dict[str, Any], stop: str, cpus: float, gpus: float) -> dict[str, Any]:
     """On a node, in a worker of Ray's."""
+    from routelaw.sweeps.placed import on_cluster
     from routelaw.sweeps.task import Task, carry_out
 
     if Path(stop).exists():  # it stood in the queue when the sweep was stopped
         return asdict(Outcome(task["run_id"], STOPPED))
-    return asdict(carry_out(Task(**task), Path(stop).exists))
+    return asdict(carry_out(Task(**task), Path(stop).exists, on_cluster(cpus, gpus, Path(stop).parent)))
 
 
 def _connected(address: str | None) -> Any:
@@ -96,15 +106,18 @@ def _connected(address: str | None) -> Any:
     return ray
 
 
-def _slots(ray: Any, cpus: float, gpus: float) -> int:
+def _slots(ray: Any, cpus: float, gpus: float, processes: int) -> int:
     """How many runs the cluster can hold at a time; none is an error now, not a wait for ever."""
-    has = ray.cluster_resources()
-    by_need = [has.get(kind, 0.0) / need for kind, need in (("CPU", cpus), ("GPU", gpus)) if need]
-    # A run is placed on one node: what matters is that one of them is large enough.
+    needs = [(kind, need) for kind, need in (("CPU", cpus), ("GPU", gpus)) if need]
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    if not any(node.get("CPU", 0.0) >= cpus and node.get("GPU", 0.0) >= gpus for node in nodes):
+    # A process is on one node, so that what is left over on several does not add up.
+    room = sum(int(min((node.get(kind, 0.0) / need for kind, need in needs), default=1)) for node in nodes)
+    if room < processes:
+        has = ray.cluster_resources()
+        each = "a run needs" if processes == 1 else f"each of a run's {processes} processes needs"
+        where = "no node of the cluster has them" if room == 0 else f"the cluster has room for {room}"
         raise InputError(
-            f"a run needs {cpus:g} CPUs and {gpus:g} GPUs, and no node of the cluster has them "
+            f"{each} {cpus:g} CPUs and {gpus:g} GPUs, and {where} "
             f"(in all there are {has.get('CPU', 0):g} and {has.get('GPU', 0):g})."
         )
-    return max(1, int(min(by_need, default=1)))
+    return max(1, room // processes)

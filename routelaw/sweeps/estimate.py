@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from routelaw.runs.store import Store
+from routelaw.specs.devices import known_device
 from routelaw.specs.footprint import Footprint
 from routelaw.specs.sizes import size_label
-from routelaw.sweeps.arithmetic import known_device
 from routelaw.sweeps.memory import Need, Room, complaint, in_words, room_here
 from routelaw.sweeps.pace import ARITHMETIC, Pace, Shape
 from routelaw.sweeps.pacing import Notice, Pacing, evaluated_tokens
@@ -37,8 +37,13 @@ FORWARD_AND_BACKWARD = 3
 class RunEstimate:
     run: PlannedRun
     memory: Footprint
+    """Of each of its processes."""
     need: Need
-    """What its process takes in all."""
+    """What they take in all, on the host; on its GPU, one."""
+    devices: int
+    """That it takes: a GPU for each process, or this machine."""
+    checkpoint: int
+    """Bytes on disk."""
     seconds: float
     """Still to do: 0 for a run that has ended, less for one that has a checkpoint."""
     how: str
@@ -74,7 +79,7 @@ class SweepEstimate:
 
     @property
     def device_hours(self) -> float:
-        return sum(run.seconds for run in self.runs) * self.share / 3600
+        return sum(run.seconds * run.devices for run in self.runs) * self.share / 3600
 
     @property
     def cost(self) -> float | None:
@@ -95,7 +100,7 @@ class SweepEstimate:
     @property
     def checkpoint_bytes(self) -> int:
         """That the runs still to do will leave on disk."""
-        return sum(run.memory.checkpoint * run.run.execution.keep for run in self.left)
+        return sum(run.checkpoint * run.run.execution.keep for run in self.left)
 
     def sentences(self) -> list[str]:
         done = len(self.runs) - len(self.left)
@@ -189,13 +194,15 @@ def estimate_sweep(
 def _estimate(
     pacing: Pacing, run: PlannedRun, paces: Mapping[Shape, Pace], share: float, price: float | None
 ) -> RunEstimate:
-    memory, need = pacing.memory(run), pacing.need(run)
+    devices = run.execution.layout.world if pacing.gpu else 1
+    known = (run, pacing.memory(run), pacing.need(run), devices, checkpoint := pacing.checkpoint(run))
     if pacing.store.ended(run.spec.run_id):
-        return RunEstimate(run, memory, need, 0.0, DONE, None if price is None else 0.0)
+        return RunEstimate(*known, 0.0, DONE, None if price is None else 0.0)
     pace = paces[pacing.shape(run)]
     steps = run.spec.train.steps - steps_done(pacing.store, run.spec.run_id)
-    seconds = pace.seconds(steps, run.execution, evaluated_tokens(run), memory.checkpoint)
-    return RunEstimate(run, memory, need, seconds, pace.how, None if price is None else seconds / 3600 * share * price)
+    seconds = pace.seconds(steps, run.execution, evaluated_tokens(run), checkpoint)
+    cost = None if price is None else seconds / 3600 * devices * share * price
+    return RunEstimate(*known, seconds, pace.how, cost)
 
 
 def steps_done(store: Store, run_id: str) -> int:

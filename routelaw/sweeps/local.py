@@ -161,10 +161,11 @@ def _stop(workers: Sequence[Worker]) -> None:
 
 
 def worker_environment(device: str, threads: int) -> dict[str, str]:
-    """A GPU worker sees its GPU alone; a CPU worker has its share of the cores."""
+    """A GPU worker sees its own GPUs alone; a CPU worker has its share of the cores."""
     known = {**os.environ, "OMP_NUM_THREADS": str(threads), "PYTHONUNBUFFERED": "1"}
-    kind, _, number = device.partition(":")
-    if kind == "cuda" and number:
-        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
-        known["CUDA_VISIBLE_DEVICES"] = visible.split(",")[int(number)] if visible else number
+    kind, _, numbers = device.partition(":")
+    if kind == "cuda" and numbers:
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+        own = numbers.split(",")
+        known["CUDA_VISIBLE_DEVICES"] = ",".join(visible[int(number)] if visible[0] else number for number in own)
     return known

@@ -1,6 +1,7 @@
 """How fast runs of one shape go, and what finished ones tell about it.
 
-Runs have the same shape when a step of theirs is the same work: same model, router, batch, micro-batches and precision.
+Runs have the same shape when a step of theirs is the same work: same model, router, batch, micro-batches, precision and
+layout.
 Seed, length, learning rate and corpus may differ.
 """
 
@@ -17,12 +18,14 @@ from typing import Any
 from routelaw.errors import InputError
 from routelaw.runs.folders import EVALUATIONS, read_lines
 from routelaw.runs.store import Store, StoredRun
+from routelaw.specs.layout import Layout
 from routelaw.specs.run import ExecutionSpec, RunSpec, meaning_of
 
 MEASURED, TRIAL, ARITHMETIC = "measured here", "trial steps", "arithmetic"
 """Finished runs of the same shape on the same device; a few real steps; a count of operations (rough)."""
 SAVE_RATE = 150e6
 """Bytes per second of a checkpoint: written, hashed and flushed. 400 MB took 2.5 s on the disk of a cloud machine."""
+ALONE = Layout().name
 NEWEST = 3
 """Finished runs of a shape that are looked at."""
 
@@ -36,6 +39,8 @@ class Shape:
     batch: int
     micro_batches: int
     precision: str
+    layout: str = ALONE
+    """data × expert × tensor."""
 
     @property
     def family(self) -> Shape:
@@ -43,10 +48,10 @@ class Shape:
         return replace(self, experts=0)
 
 
-def shape_of(spec: RunSpec, micro_batches: int, precision: str) -> Shape:
+def shape_of(spec: RunSpec, micro_batches: int, precision: str, layout: str = ALONE) -> Shape:
     router = {key: value for key, value in meaning_of(spec.router).items() if key != "experts"}
     words = [json.dumps(value, sort_keys=True) for value in (meaning_of(spec.model), router)]
-    return Shape(words[0], words[1], spec.router.experts, spec.train.batch, micro_batches, precision)
+    return Shape(words[0], words[1], spec.router.experts, spec.train.batch, micro_batches, precision, layout)
 
 
 @dataclass(frozen=True)
@@ -91,8 +96,8 @@ def between(few: tuple[int, Pace], many: tuple[int, Pace], experts: int) -> Pace
 def history(store: Store, shapes: Iterable[Shape], device: str, evaluated_tokens: int) -> dict[Shape, Pace]:
     """The pace of those shapes that finished runs in the store have had on this device.
 
-    A run's folder does not say in how many micro-batches or in which precision it was done, unless its result has these
-    words; without them it counts as done the way the shape says.
+    A result that does not say in how many micro-batches and in which precision the run was done counts as done the way
+    the shape says, by one process.
     """
     wanted: dict[tuple[Any, ...], list[Shape]] = {}
     for shape in shapes:
@@ -100,14 +105,14 @@ def history(store: Store, shapes: Iterable[Shape], device: str, evaluated_tokens
     found: dict[Shape, list[Pace]] = {}
     for run in reversed(_finished(store, device)):
         for shape in wanted.get(_meaning(shape_of(run.spec, 1, "")), []):
-            result = run.result
+            result = {"layout": ALONE, **run.result}
             same = all(result.get(name, getattr(shape, name)) == getattr(shape, name) for name in EXECUTED)
             if same and len(found.get(shape, [])) < NEWEST and (pace := pace_of(run, evaluated_tokens)):
                 found.setdefault(shape, []).append(pace)
     return {shape: _typical(paces) for shape, paces in found.items()}
 
 
-EXECUTED = ("micro_batches", "precision")
+EXECUTED = ("micro_batches", "precision", "layout")
 
 
 def _meaning(shape: Shape) -> tuple[Any, ...]:

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 
 from routelaw.corpus.shards import open_corpus
 from routelaw.runs.store import Store
+from routelaw.specs.devices import Device
 from routelaw.specs.footprint import Footprint, footprint
 from routelaw.specs.run import ExecutionSpec
-from routelaw.sweeps.arithmetic import Device, arithmetic_pace, device_here
+from routelaw.sweeps.arithmetic import arithmetic_pace, device_here
 from routelaw.sweeps.memory import Need, Room, fits, floor_here, need_of
 from routelaw.sweeps.pace import Pace, Shape, between, history, shape_of
 from routelaw.sweeps.progress import work
@@ -40,14 +41,21 @@ class Pacing:
         return asked if asked != "auto" else "bfloat16" if self.gpu else "float32"
 
     def shape(self, run: PlannedRun) -> Shape:
-        return shape_of(run.spec, run.execution.micro_batches, self.precision(run))
+        return shape_of(run.spec, run.execution.micro_batches, self.precision(run), run.execution.layout.name)
 
     def memory(self, run: PlannedRun, micro_batches: int | None = None) -> Footprint:
+        """Of each of its processes."""
         pieces = run.execution.micro_batches if micro_batches is None else micro_batches
-        return footprint(run.spec, pieces, self.precision(run), gpu=self.gpu)
+        return footprint(run.spec, pieces, self.precision(run), gpu=self.gpu, layout=run.execution.layout)
+
+    def checkpoint(self, run: PlannedRun) -> int:
+        return footprint(run.spec, 1, self.precision(run), gpu=self.gpu).checkpoint
 
     def need(self, run: PlannedRun) -> Need:
-        return need_of(self.memory(run), self.gpu, self.machine.jobs > len(set(self.machine.devices)), self.floor)
+        """Of all its processes on the host, and of one on its GPU."""
+        shared = self.machine.jobs > len(set(self.machine.devices))
+        one = need_of(self.memory(run), self.gpu, shared, self.floor)
+        return Need(one.device, one.host * run.execution.layout.world)
 
     def here(self, measure: bool, plugins: Sequence[Path], notice: Notice) -> dict[Shape, Pace]:
         """On this machine."""
@@ -76,7 +84,8 @@ class Pacing:
 
         families: dict[Shape, list[Shape]] = {}
         for shape, run in self.example.items():
-            if shape not in known and fits(self.need(run), self.room):
+            alone = run.execution.layout.world == 1  # trials are of one process
+            if alone and shape not in known and fits(self.need(run), self.room):
                 families.setdefault(shape.family, []).append(shape)
         for family in families.values():
             family.sort(key=lambda shape: shape.experts)
@@ -98,10 +107,7 @@ class Pacing:
         if not unknown:
             return {}
         device = elsewhere or device_here(self.machine.device, self.machine.threads, unknown[0].precision)
-        paces = {
-            shape: arithmetic_pace(run.spec, run.execution.micro_batches, self.memory(run, 1), device)
-            for shape, run in self.example.items()
-        }
+        paces = {shape: arithmetic_pace(run, self.memory(run, 1), device) for shape, run in self.example.items()}
         ratios = [pace.step_seconds / paces[shape].step_seconds for shape, pace in known.items()]
         scale = median(ratios) if ratios else 1.0
         return {shape: paces[shape].scaled(scale) for shape in unknown}

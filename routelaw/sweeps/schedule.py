@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from routelaw.errors import DiskFull
 from routelaw.runs.store import Store, StoredRun
 from routelaw.sweeps.events import Event, Lost, RunEnded, RunFailed
-from routelaw.sweeps.task import BUSY, ENDED, FULL, STOPPED, Outcome, Task, record_failure
+from routelaw.sweeps.task import BUSY, ENDED, FULL, LOST, STOPPED, Outcome, Task, record_failure
 
 MOST_DEATHS = 3
 """Times that a run may take its process down without a step forward in between."""
@@ -49,6 +49,9 @@ class Schedule:
 
     def settle(self, outcome: Outcome) -> Iterator[Event]:
         """A full disk is everyone's: it ends the sweep."""
+        if outcome.kind == LOST:
+            yield from self.settle_death(outcome.run_id, outcome.reason)
+            return
         task = self._out.pop(outcome.run_id)
         if outcome.kind == ENDED:
             yield RunEnded(outcome.run_id)

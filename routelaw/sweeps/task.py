@@ -4,28 +4,33 @@ from __future__ import annotations
 
 import errno
 import json
+import sys
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from routelaw.corpus.shards import Corpus, open_corpus
 from routelaw.errors import DiskFull, InputError
 from routelaw.routers.router import load_router
 from routelaw.runs.claims import Busy, Ended, claimed
+from routelaw.runs.folders import RESULT
 from routelaw.runs.leases import this_host
 from routelaw.runs.store import FAILURE, OUTPUT, Store
 from routelaw.runs.writing import write_atomically
 from routelaw.specs.files import from_mapping, from_stored, to_mapping
+from routelaw.specs.layout import Layout
 from routelaw.specs.run import ExecutionSpec, RunSpec
 from routelaw.sweeps.sweep import PlannedRun
-from routelaw.training.run import run
+from routelaw.training.launch import Launch, launch
+from routelaw.training.ranks import BROKEN, DISK_FULL, WRONG_INPUT
+from routelaw.training.run import Result, run
 from routelaw.training.state import RUNNING
 
-ENDED, BUSY, STOPPED, FAILED, FULL = "ended", "busy", "stopped", "failed", "full"
+ENDED, BUSY, STOPPED, FAILED, FULL, LOST = "ended", "busy", "stopped", "failed", "full", "lost"
 
 
 @dataclass(frozen=True)
@@ -39,6 +44,11 @@ class Task:
     corpus: str
     others: Mapping[str, str] = field(default_factory=dict)
     plugins: tuple[str, ...] = ()
+
+    @property
+    def world(self) -> int:
+        """Processes it takes."""
+        return Layout(*(self.execution.get(name, 1) for name in ("data", "expert", "tensor"))).world
 
     @classmethod
     def of(cls, planned: PlannedRun, execution: ExecutionSpec, store: Store, plugins: tuple[Path, ...]) -> Task:
@@ -58,16 +68,17 @@ class Outcome:
     run_id: str
     kind: str
     """ended: it has a result, of this process or of another. busy: another process is at it. stopped: as it was told.
-    failed: with a reason. full: the disk is."""
+    failed: with a reason. full: the disk is. lost: one of its processes died or hung, which may not be its fault."""
     reason: str = ""
 
 
-def carry_out(task: Task, stop: Callable[[], bool] = lambda: False) -> Outcome:
-    """Train the run from wherever the store has it. Whatever goes wrong is an outcome."""
+def carry_out(task: Task, stop: Callable[[], bool] = lambda: False, launcher: Launch = launch) -> Outcome:
+    """Train the run from wherever the store has it. Whatever goes wrong is an outcome. `launcher` starts the processes
+    of a run that takes several."""
     store = Store(task.store)
     try:
         with claimed(store, task.run_id) as attempt:
-            return _trained(task, attempt.folder, lambda: stop() or attempt.lost.is_set(), attempt.publish)
+            return _trained(task, attempt.folder, lambda: stop() or attempt.lost.is_set(), attempt.publish, launcher)
     except Ended:
         return Outcome(task.run_id, ENDED)
     except Busy:
@@ -78,22 +89,19 @@ def carry_out(task: Task, stop: Callable[[], bool] = lambda: False) -> Outcome:
         return Outcome(task.run_id, FULL if _is_full(error) else FAILED, reason_of(error))
 
 
-def _trained(task: Task, folder: Path, stop: Callable[[], bool], publish: Callable[[], Any]) -> Outcome:
+def _trained(
+    task: Task, folder: Path, stop: Callable[[], bool], publish: Callable[[], Any], launcher: Launch
+) -> Outcome:
     (folder / FAILURE).unlink(missing_ok=True)
     with (folder / OUTPUT).open("a", encoding="utf-8", buffering=1) as output:
         print(f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} on {this_host()}", file=output)
         try:
-            spec, execution = _specs(task)
-            corpus, *others = (_corpus(path) for path in (task.corpus, *task.others.values()))
-            result = run(
-                spec,
-                execution,
-                corpus,
-                folder,
-                others=dict(zip(task.others, others, strict=True)),
-                notice=lambda sentence: print(sentence, file=output),
-                stop=stop,
-            )
+            if task.world > 1:
+                if (problem := _by_several(task, folder, stop, output, launcher)) is not None:
+                    return problem
+                ended = (folder / RESULT).exists()
+            else:
+                ended = train(task, folder, stop, lambda sentence: print(sentence, file=output)).status != RUNNING
         except Exception as error:
             if _is_full(error):
                 raise
@@ -102,10 +110,34 @@ def _trained(task: Task, folder: Path, stop: Callable[[], bool], publish: Callab
             print(traceback.format_exc(), file=output)
             record_failure(folder, reason_of(error))
             return Outcome(task.run_id, FAILED, reason_of(error))
-    if result.status == RUNNING:
+    if not ended:
         return Outcome(task.run_id, STOPPED)
     publish()
     return Outcome(task.run_id, ENDED)
+
+
+def train(task: Task, folder: Path, stop: Callable[[], bool], notice: Callable[[str], None]) -> Result:
+    """In this process: the whole run, or its part of one that several train."""
+    spec, execution = _specs(task)
+    corpus, *others = (_corpus(path) for path in (task.corpus, *task.others.values()))
+    named = dict(zip(task.others, others, strict=True))
+    return run(spec, execution, corpus, folder, others=named, notice=notice, stop=stop)
+
+
+def _by_several(task: Task, folder: Path, stop: Callable[[], bool], output: TextIO, launcher: Launch) -> Outcome | None:
+    """In as many processes as its layout has; what went wrong, if anything did."""
+    told = json.dumps({"task": asdict(task), "folder": str(folder)}).encode()
+    command = [sys.executable, "-m", "routelaw.sweeps.rank"]
+    threads = int(task.execution.get("threads", 0))
+    ended = launcher(command, task.world, told=told, keep_words=True, threads=threads, stop=stop)
+    output.write(ended.said)
+    if ended.well:
+        return None
+    if ended.code == DISK_FULL:
+        raise DiskFull(f"{ended.reason}.")
+    if ended.code in (WRONG_INPUT, BROKEN):
+        raise InputError(f"{ended.reason}.")
+    return Outcome(task.run_id, LOST, ended.reason)
 
 
 def record_failure(folder: Path, reason: str) -> None:

@@ -146,6 +146,12 @@ class CheckpointReader:
         refuse_another(from_stored(self.state["spec"], str(path)), spec, f"{path} belongs to another run")
         self._boxes: dict[str, BoxReader] = {}
 
+    def verify(self) -> None:
+        """Every file of it, before anything is read into a model."""
+        for name in self.state["sha256"]:
+            file = self.path / name
+            self._verify(file if file.suffix else file.with_suffix(".safetensors"))
+
     def names(self, kind: str) -> list[str]:
         return list(self._reader(kind).index)
 

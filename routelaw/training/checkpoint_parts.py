@@ -118,16 +118,18 @@ def resume_parts(
         state: dict[str, Any] = {}
         try:
             reader = CheckpointReader(path, spec)
+            reader.verify()
             state = reader.state
-            _fill(reader, model, optimizer)
             problem = ""
         except Damaged as damage:
             problem = str(damage)
-        except KeyError as error:
-            raise InputError(f"{path} was written by another version of the model ({error}).") from None
         whole = torch.tensor(0 if problem else 1, device=next(model.parameters()).device)
         dist.all_reduce(whole, op=dist.ReduceOp.MIN)
         if whole:
+            try:
+                _fill(CheckpointReader(path, spec), model, optimizer)
+            except KeyError as error:
+                raise InputError(f"{path} was written by another version of the model ({error}).") from None
             notice(f"continuing after step {state['step']} from {path}.")
             return state
         notice(f"checkpoint {path} is damaged ({problem or 'as another process found'}) and left aside.")

@@ -8,8 +8,9 @@
     checkpoints/         the last few
     result.json          how it ended
 
-One process at a time owns it. A run that was killed continues from its newest whole checkpoint; what the files hold
-beyond it is cut off first, so that they read as if the run had never stopped.
+One process at a time owns it, the first of those that train it; the others only read. A run that was killed continues
+from its newest whole checkpoint; what the files hold beyond it is cut off first, so that they read as if the run had
+never stopped.
 """
 
 from __future__ import annotations
@@ -36,17 +37,20 @@ from routelaw.training.checkpoint import Damaged, list_checkpoints, read_state
 
 
 class RunFolder:
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, *, writes: bool = True) -> None:
+        self.path, self.writes = path, writes
         self.checkpoints = path / "checkpoints"
-        self.log = JsonLines(path / LOG)
-        self.evaluations = JsonLines(path / EVALUATIONS)
-        self.loads = JsonLines(path / "loads.jsonl")
+        self.log = JsonLines(path / LOG, writes)
+        self.evaluations = JsonLines(path / EVALUATIONS, writes)
+        self.loads = JsonLines(path / "loads.jsonl", writes)
         self._spec, self._tokenizer, self._result = (path / n for n in (SPEC, "tokenizer.model", RESULT))
 
     @contextmanager
     def claimed(self) -> Iterator[None]:
-        """One process per run directory: the lock dies with its holder."""
+        """One writer per run directory: the lock dies with its holder."""
+        if not self.writes:
+            yield
+            return
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             locked = lock(self.path / TRAINS)
@@ -61,6 +65,8 @@ class RunFolder:
 
     def identify(self, spec: RunSpec, corpus: Corpus) -> None:
         """Say whose folder this is; refuse the folder of another run."""
+        if not self.writes:
+            return
         model = (corpus.path / corpus.manifest.tokenizer.file).read_bytes()
         if self._spec.exists():
             refuse_another(self.spec(), spec, f"{self.path} holds another run")
@@ -124,16 +130,19 @@ class RunFolder:
         return float(last_row(self.log.path).get("seconds", 0.0))
 
     def conclude(self, result: dict[str, Any]) -> None:
-        write_atomically(json.dumps(result, allow_nan=False).encode(), self._result, force=True)
+        if self.writes:
+            write_atomically(json.dumps(result, allow_nan=False).encode(), self._result, force=True)
 
 
 class JsonLines:
     """Rows appended one by one, each with the number of steps it was written after."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, writes: bool = True) -> None:
+        self.path, self.writes = path, writes
 
     def append(self, row: dict[str, Any]) -> None:
+        if not self.writes:
+            return
         line = json.dumps(row, allow_nan=False) + "\n"
         try:
             with self.path.open("a", encoding="utf-8") as file:
@@ -144,7 +153,7 @@ class JsonLines:
 
     def cut_after(self, step: int, notice: Callable[[str], None]) -> None:
         """Keep the rows up to `step`; what is no row (a line broken off by a kill, or damaged) goes too."""
-        if not self.path.exists():
+        if not self.writes or not self.path.exists():
             return
         content = self.path.read_bytes()
         kept, broken = [], 0
@@ -161,6 +170,6 @@ class JsonLines:
             write_atomically(b"".join(kept), self.path, force=True)
 
     def flush(self) -> None:
-        if self.path.exists():
+        if self.writes and self.path.exists():
             with self.path.open("ab") as file:
                 os.fsync(file.fileno())

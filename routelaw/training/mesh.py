@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,8 +14,11 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from routelaw.errors import InputError
 from routelaw.model.parallel import ALONE, NOBODY_ELSE, Parallel, Team
 from routelaw.specs.layout import Layout
+from routelaw.training.ranks import Rank
 
 NAMES = ("data", "expert", "tensor")
+JUDGING = 30.0
+"""Seconds more than the patience of the run."""
 
 
 @dataclass(frozen=True)
@@ -29,24 +31,51 @@ class Meshes:
 
 @contextmanager
 def joined(layout: Layout, device: torch.device, patience: float) -> Iterator[tuple[Parallel, Meshes | None]]:
-    """This process among the others of its run, as torchrun's environment has it; alone where the layout is of one.
+    """This process among the others of its run, as its environment has it; alone where the layout is of one.
 
-    A process that is not heard of for `patience` seconds ends the run.
+    Exchanges give up after the patience of the run and a little more, so that it can first be found out who is to blame
+    (pulse.py).
     """
+    rank = Rank.here()
+    check_world(layout, rank)
     if layout.world == 1:
         yield ALONE, None
         return
-    started = int(os.environ.get("WORLD_SIZE", "1"))
-    if started != layout.world:
-        raise InputError(f"a layout of {layout} needs {layout.world} processes, and {started} were started.")
-    backend = "nccl" if device.type == "cuda" else "gloo"
-    dist.init_process_group(backend, timeout=timedelta(seconds=patience))
-    try:
-        mesh = init_device_mesh(device.type, (layout.data, layout.expert, layout.tensor), mesh_dim_names=NAMES)
-        batch = mesh["data", "expert"]._flatten("batch")
-        yield Parallel(*map(_team, (batch, mesh["data"], mesh["expert"], mesh["tensor"]))), Meshes(mesh["data"], batch)
-    finally:
-        dist.destroy_process_group()
+    store, _, _ = next(dist.rendezvous("env://", timeout=timedelta(seconds=patience)))
+    dist.init_process_group(
+        "nccl" if device.type == "cuda" else "gloo",
+        store=dist.PrefixStore("groups", store),
+        rank=rank.number,
+        world_size=rank.world,
+        timeout=timedelta(seconds=patience + JUDGING),
+        device_id=device if device.type == "cuda" else None,
+    )
+    mesh = init_device_mesh(device.type, (layout.data, layout.expert, layout.tensor), mesh_dim_names=NAMES)
+    batch = mesh["data", "expert"]._flatten("batch")
+    yield Parallel(*map(_team, (batch, mesh["data"], mesh["expert"], mesh["tensor"]))), Meshes(mesh["data"], batch)
+    dist.destroy_process_group()  # not after an error: whoever is still in an exchange would be waited for
+
+
+def check_world(layout: Layout, rank: Rank) -> None:
+    if rank.world != layout.world:
+        raise InputError(
+            f"a layout of {layout} needs {layout.world} process{'es' * (layout.world > 1)}, and {rank.world} "
+            f"{'were' if rank.world > 1 else 'was'} started."
+        )
+
+
+def device_of(rank: Rank, device: torch.device) -> torch.device:
+    """Each process of a machine has a GPU of its own."""
+    if device.type != "cuda" or not rank.among_others:
+        return device
+    if rank.local >= torch.cuda.device_count():
+        raise InputError(
+            f"each process needs a GPU of its own, and this machine has {torch.cuda.device_count()}: "
+            f"there is none for its process {rank.local + 1}."
+        )
+    own = torch.device("cuda", rank.local)
+    torch.cuda.set_device(own)
+    return own
 
 
 def _team(mesh: DeviceMesh) -> Team:

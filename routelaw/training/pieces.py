@@ -37,10 +37,10 @@ def optimizer_pieces(model: Transformer, optimizer: Optimizer) -> dict[str, Piec
 
 def _piece(name: str, tensor: Tensor, cut: Cut, model: Transformer) -> Piece:
     start = list(cut.start)
-    if isinstance(tensor, DTensor):  # FSDP's shards are those of torch.chunk along the first dimension
-        mesh = tensor.device_mesh
-        chunk = -(-cut.length[0] // mesh.size())
-        start[0] += min(mesh.get_local_rank() * chunk, cut.length[0])
+    if isinstance(tensor, DTensor):  # FSDP's shards are those of torch.chunk
+        mesh, dimension = tensor.device_mesh, tensor.placements[0].dim  # pyrefly: ignore
+        chunk = -(-cut.length[dimension] // mesh.size())
+        start[dimension] += min(mesh.get_local_rank() * chunk, cut.length[dimension])
     first = is_tensor_split(name) or model.parallel.tensor.rank == 0
     return Piece(local_part(tensor).detach(), cut.shape, tuple(start), first)
 

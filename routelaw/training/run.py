@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -22,6 +23,9 @@ from routelaw.training.device import device_name, resolve_device, resolve_precis
 from routelaw.training.folder import RunFolder
 from routelaw.training.groups import check_split
 from routelaw.training.loop import train_steps
+from routelaw.training.mesh import check_world, device_of, joined
+from routelaw.training.pulse import watched
+from routelaw.training.ranks import Rank
 from routelaw.training.record import evaluation_row, finite, losses_of
 from routelaw.training.state import RUNNING, TrainState
 from routelaw.training.step import StepInfo
@@ -70,19 +74,26 @@ def run(
 ) -> Result:
     """Train to the end of the spec, from wherever the folder stands, or until `stop` says so: then a checkpoint is
     left. `others` are evaluated beside the validation split. Wrong input is refused before anything is written."""
-    corpora = {VALIDATION: corpus, **(others or {})}
-    device = resolve_device(execution.device)
-    dtype = resolve_precision(execution.precision, device)
+    rank, corpora = Rank.here(), {VALIDATION: corpus, **(others or {})}
     check_run(spec, execution, corpora)
-    files = RunFolder(folder)
-    with files.claimed(), settings(execution, device):
+    check_world(execution.layout, rank)
+    device = device_of(rank, resolve_device(execution.device))
+    dtype = resolve_precision(execution.precision, device)
+    files = RunFolder(folder, writes=rank.first)
+    notice = notice if rank.first else _unheard
+    with (
+        files.claimed(),
+        settings(execution, device),
+        watched(rank, execution.patience) as moved,
+        joined(execution.layout, device, execution.patience) as (parallel, meshes),
+    ):
         files.identify(spec, corpus)
-        state = TrainState.start(spec, corpus, device, dtype)
+        state = TrainState.start(spec, corpus, device, dtype, parallel, meshes)
         state.resume(files.checkpoints, notice)
         files.cut_after(state.step, notice)
-        for progress in run_steps(state, execution, corpora, files, device):
+        for progress in run_steps(state, execution, corpora, files, device, moved):
             observe(progress)
-            if state.status == RUNNING and stop():
+            if state.status == RUNNING and parallel.any_says(stop(), device):
                 files.flush()
                 state.save(files.checkpoints, execution.keep)
                 break
@@ -90,8 +101,22 @@ def run(
             spec.run_id, state.status, state.step, state.loss_validation, state.skipped, files.seconds_logged()
         )
         if state.status != RUNNING:
-            files.conclude({**asdict(result), **asdict(spec.counts), "device": device_name(device)})
+            files.conclude({**asdict(result), **asdict(spec.counts), **_executed(execution, device, dtype)})
     return result
+
+
+def _executed(execution: ExecutionSpec, device: torch.device, dtype: torch.dtype) -> dict[str, Any]:
+    """What its time is to be read with."""
+    return {
+        "device": device_name(device),
+        "precision": str(dtype).removeprefix("torch."),
+        "micro_batches": execution.micro_batches,
+        "layout": execution.layout.name,
+    }
+
+
+def _unheard(_sentence: str) -> None:
+    """Of all that several processes would say, the first says it."""
 
 
 def run_steps(
@@ -100,8 +125,9 @@ def run_steps(
     corpora: Mapping[str, Corpus],
     files: RunFolder,
     device: torch.device,
+    moved: Callable[[str], None] = _unheard,
 ) -> Iterator[Progress]:
-    """Step, evaluate, log, save, as often as asked and at the end."""
+    """Step, evaluate, log, save, as often as asked and at the end; `moved` hears what comes next."""
     if state.status != RUNNING:
         return
     spec, pace = state.spec, _Pace(state, files.seconds_logged())
@@ -115,10 +141,12 @@ def run_steps(
         device=device,
         look=_looks(execution, device),
     )
+    moved(f"step {state.step + 1}")
     for info in steps:
         state.record(info)
         losses = None
         if _due(state, execution.evaluate_every):
+            moved(f"evaluation after step {state.step}")
             measured = evaluate(state.model, corpora, execution.evaluate_tokens, device)
             losses = losses_of(measured)
             state.record_loss(losses[f"loss_{VALIDATION}"])
@@ -129,8 +157,10 @@ def run_steps(
             pace_row = {"tokens_per_second": progress.tokens_per_second, "seconds": progress.seconds}
             files.log.append(finite({**asdict(info), **pace_row}))
         if _due(state, execution.save_every):
+            moved(f"saving after step {state.step}")
             files.flush()
             state.save(files.checkpoints, execution.keep)
+        moved(f"step {state.step + 1}")
         yield progress
         if state.status != RUNNING:
             return
@@ -190,6 +220,8 @@ def check_run(spec: RunSpec, execution: ExecutionSpec, corpora: Mapping[str, Cor
         )
     if execution.threads < 0:
         raise InputError(f"execution.threads must be 0 (torch's choice) or more, not {execution.threads}.")
+    if execution.patience < 1:
+        raise InputError(f"execution.patience must be at least 1 second, not {execution.patience:g}.")
     for name in ("evaluate_every", "evaluate_tokens", "log_every", "save_every", "keep"):
         if getattr(execution, name) < 1:
             raise InputError(f"execution.{name} must be at least 1, not {getattr(execution, name)}.")

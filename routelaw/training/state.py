@@ -17,7 +17,7 @@ from routelaw.training.checkpoint_parts import resume_parts, save_parts
 from routelaw.training.mesh import Meshes
 from routelaw.training.optimizer import Optimizer
 from routelaw.training.pieces import model_pieces, optimizer_pieces
-from routelaw.training.sharding import shard
+from routelaw.training.sharding import reshard, shard
 from routelaw.training.step import StepInfo
 
 MOST_SKIPPED = 20
@@ -79,6 +79,7 @@ class TrainState:
     def save(self, folder: Path, keep: int) -> None:
         counters = {n: getattr(self, n) for n in ("status", "skipped", "skipped_in_a_row", "loss_validation")}
         if not self.model.parallel.alone:
+            reshard(self.model)
             pieces = {"model": model_pieces(self.model), "optimizer": optimizer_pieces(self.model, self.optimizer)}
             save_parts(folder, self.spec, self.step, counters, pieces, keep)
             return

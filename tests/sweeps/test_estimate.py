@@ -13,12 +13,13 @@ from tiny_runs import EXECUTION, ROUTERS, make_spec
 from routelaw.corpus import Corpus
 from routelaw.errors import InputError
 from routelaw.runs.store import Store, StoredRun
+from routelaw.specs.devices import KNOWN, Device
 from routelaw.specs.files import to_mapping
 from routelaw.specs.footprint import PROCESS_FLOOR, footprint
 from routelaw.specs.run import ExecutionSpec, RouterSpec, RunSpec
 from routelaw.sweeps import estimate as estimating
 from routelaw.sweeps import pacing
-from routelaw.sweeps.arithmetic import KNOWN, Device, arithmetic_pace, device_here
+from routelaw.sweeps.arithmetic import arithmetic_pace, device_here
 from routelaw.sweeps.estimate import DONE, STARTUP_SECONDS, estimate_sweep, steps_done, too_large
 from routelaw.sweeps.machine import Machine
 from routelaw.sweeps.memory import Room, complaint, fits, floor_here, host_memory, need_of
@@ -189,14 +190,15 @@ def test_arithmetic_grows_with_the_work(tiny_corpus: Corpus) -> None:
 
     def step(router: RouterSpec | str = "dense", **train) -> float:
         spec = make_spec(tiny_corpus, router, **train)
-        return arithmetic_pace(spec, 1, footprint(spec), device).step_seconds
+        return arithmetic_pace(PlannedRun(spec, EXECUTION, Path(), {}), footprint(spec), device).step_seconds
 
     assert step() < step("hash") < step(RouterSpec("hash", 64))
     assert step(batch=64) > step()
     assert step(RouterSpec("base", 16)) > step(RouterSpec("switch", 16))
     slower = Device("slower", lambda width: 1e9, 1e8, False)
     spec = make_spec(tiny_corpus)
-    assert arithmetic_pace(spec, 1, footprint(spec), slower).step_seconds > step("s-base")
+    planned = PlannedRun(spec, EXECUTION, Path(), {})
+    assert arithmetic_pace(planned, footprint(spec), slower).step_seconds > step("s-base")
 
 
 def test_rates_of_this_machine_are_those_of_a_computer() -> None:

@@ -13,19 +13,23 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from routelaw.errors import InputError
 from routelaw.evaluation.likelihood import likelihood
 from routelaw.model.cuts import cuts_of
+from routelaw.model.parallel import Parallel
 from routelaw.model.transformer import Transformer
 from routelaw.specs.architecture import Architecture
 from routelaw.specs.layout import Layout
 from routelaw.specs.run import ModelSpec, RouterSpec, RunSpec, TrainSpec
-from routelaw.training.mesh import joined
+from routelaw.training.groups import check_split
+from routelaw.training.mesh import Meshes, device_of, joined
 from routelaw.training.optimizer import Optimizer, local_part
+from routelaw.training.ranks import Rank
 from routelaw.training.sharding import shard
 from routelaw.training.state import TrainState
 from routelaw.training.step import StepInfo, train_step
 
-RESHARDED = ("s-base", "rl-r, shuffled over all", "two FFWs", "hash")
+RESHARDED = ("rl-r, shuffled over all", "two FFWs", "hash")
 GROUP, BATCH, LENGTH = 32, 8, 16
 ROUTED = RouterSpec("switch", 4, group_tokens=GROUP, capacity_factor=1.0)
 CASES: dict[str, RouterSpec] = {
@@ -46,14 +50,16 @@ CASES: dict[str, RouterSpec] = {
 
 def spec_of(router: RouterSpec, steps: int) -> RunSpec:
     model = ModelSpec(Architecture(16, 2, 4, 8), vocabulary=64, sequence_length=LENGTH)
-    return RunSpec(model, router, TrainSpec(steps=steps, batch=BATCH, learning_rate=1e-2), "corpus")
+    return RunSpec(model, router, TrainSpec(steps=steps, batch=BATCH, learning_rate=1e-3), "corpus")
 
 
 def possible(router: RouterSpec, layout: Layout, micro_batches: int) -> bool:
-    """Dense models have no experts to spread, and a forward pass of all processes holds whole shuffle blocks."""
-    if router.name == "dense":
-        return layout.expert == 1
-    return BATCH * LENGTH // micro_batches % (GROUP * router.shuffle_groups) == 0
+    """What a run would not refuse."""
+    try:
+        check_split(spec_of(router, 1), micro_batches, layout)
+    except InputError:
+        return False
+    return True
 
 
 def followed(model: Transformer, spec: RunSpec, micro_batches: int) -> Iterator[tuple[StepInfo, dict[str, Tensor]]]:
@@ -68,39 +74,66 @@ def followed(model: Transformer, spec: RunSpec, micro_batches: int) -> Iterator[
         honest(rate, norm)
 
     optimizer.step = step
+    device = next(model.parameters()).device
     generator = torch.Generator().manual_seed(0)
     for number in range(spec.train.steps):
-        tokens_BS = torch.randint(0, spec.model.vocabulary, (BATCH, LENGTH + 1), generator=generator)
+        tokens_BS = torch.randint(0, spec.model.vocabulary, (BATCH, LENGTH + 1), generator=generator).to(device)
         yield train_step(model, optimizer, tokens_BS, spec, number, micro_batches), dict(seen)
 
 
 def compare(
-    rank: int, port: int, layouts: Sequence[tuple[Layout, int]], dtype: torch.dtype, steps: int, told: Any
+    rank: int,
+    port: int,
+    layouts: Sequence[tuple[Layout, int]],
+    dtype: torch.dtype,
+    steps: int,
+    told: Any,
+    kind: str = "cpu",
 ) -> None:
     """On every rank: for each layout and case the largest difference of loss, gradient and log, put into `told`."""
     torch.set_num_threads(1)
+    device = device_of(Rank(rank, layouts[0][0].world, rank), torch.device(kind))
     for number, (layout, micro_batches) in enumerate(layouts):
         known = {"RANK": rank, "WORLD_SIZE": layout.world, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port + number}
         os.environ.update({name: str(value) for name, value in known.items()})
-        with joined(layout, torch.device("cpu"), 120.0) as (parallel, meshes):
+        with joined(layout, device, 120.0) as (parallel, meshes):
             for name, router in CASES.items():
                 if not possible(router, layout, micro_batches):
                     continue
                 spec = spec_of(router, steps)
-                single = Transformer(spec).to(dtype)
-                alone = list(followed(single, spec, micro_batches))
-                model = Transformer(spec, parallel).to(dtype)
-                cuts = cuts_of(model)
-                if parallel.batch.size > 1:
-                    shard(model, meshes, dtype)
-                gap = torch.zeros(2, dtype=torch.float64)
-                for (info, own), (wanted, whole) in zip(followed(model, spec, micro_batches), alone, strict=True):
-                    gap[0] = max(gap[0], _apart(_figures(info), _figures(wanted)))
-                    gap[1] = max(gap[1], max(float((own[n] - whole[n][cuts[n].slices]).abs().max()) for n in own))
-                gap[0] = max(gap[0], _apart(_evaluated(model), _evaluated(single)))
-                dist.all_reduce(gap, op=dist.ReduceOp.MAX)
+                gap = gaps(spec, parallel, meshes, dtype, micro_batches, device, shards=parallel.batch.size > 1)
+                if layout.world > 1:
+                    dist.all_reduce(gap, op=dist.ReduceOp.MAX)
                 if rank == 0:
-                    told[str(layout), micro_batches, name] = (*gap.tolist(), alone[-1][0].dropped)
+                    told[str(layout), micro_batches, name] = gap.tolist()
+
+
+def gaps(
+    spec: RunSpec,
+    parallel: Parallel,
+    meshes: Meshes | None,
+    dtype: torch.dtype,
+    micro_batches: int,
+    device: torch.device,
+    shards: bool,
+) -> Tensor:
+    """The largest differences between a process by itself and these together: of what steps and evaluations report, and
+    of gradients; and, last, the share that was dropped."""
+    single = Transformer(spec).to(device, dtype)
+    alone = list(followed(single, spec, micro_batches))
+    model = Transformer(spec, parallel)
+    cuts = cuts_of(model)
+    if shards:
+        shard(model.to(device, torch.promote_types(dtype, torch.float32)), meshes, dtype)
+    else:
+        model.to(device, dtype)
+    gap = torch.zeros(3, dtype=torch.float64, device=device)
+    for (info, own), (wanted, whole) in zip(followed(model, spec, micro_batches), alone, strict=True):
+        gap[0] = max(gap[0], _apart(_figures(info), _figures(wanted)))
+        gap[1] = max(gap[1], max(float((own[n] - whole[n][cuts[n].slices]).abs().max()) for n in own))
+    gap[0] = max(gap[0], _apart(_evaluated(model), _evaluated(single)))
+    gap[2] = alone[-1][0].dropped
+    return gap
 
 
 def checkpointed(rank: int, port: int, layout: Layout, folder: Path, until: int, saves: bool, told: Any) -> None:
@@ -124,6 +157,7 @@ def checkpointed(rank: int, port: int, layout: Layout, folder: Path, until: int,
                 state.record(info)
                 losses += [info.loss, info.gradient_norm]
             if saves:
+                _evaluated(model)  # as before most checkpoints: it leaves sharded parameters whole
                 state.save(folder / name, keep=2)
             if rank == 0:
                 told[name] = losses
@@ -133,7 +167,7 @@ def _evaluated(model: Transformer) -> list[float]:
     """Nats per token and every expert's load, over batches that do not divide evenly among processes."""
     draw = np.random.default_rng(1)
     batches = [draw.integers(0, model.spec.model.vocabulary, (rows, LENGTH + 1)) for rows in (5, 3)]
-    found = likelihood(model, batches, "cpu")
+    found = likelihood(model, batches, next(model.parameters()).device)
     return [found.nats_per_token, float(found.tokens), *(share for load in found.load.values() for share in load)]
 
 

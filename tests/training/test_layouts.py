@@ -25,7 +25,7 @@ def free_port() -> int:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("layouts", "dtype", "steps", "most"),
-    [(TWO, torch.float64, 6, 1e-10), (TWO[:2], torch.float32, 3, 1e-5), (FOUR, torch.float64, 4, 1e-10)],
+    [(TWO, torch.float64, 4, 1e-10), (TWO[:2], torch.float32, 2, 1e-5), (FOUR, torch.float64, 3, 1e-10)],
     ids=["two, float64", "two, float32", "four, float64"],
 )
 def test_any_layout_computes_the_same(layouts, dtype, steps, most) -> None:
@@ -59,10 +59,9 @@ def launched(layout: Layout, folder: Path, until: int, saves: bool) -> dict[str,
     ("saved", "loaded"),
     [
         (Layout(2, 2, 1), [Layout(), Layout(1, 2, 1), Layout(1, 2, 2)]),
-        (Layout(), [Layout(1, 1, 2)]),
-        (Layout(1, 2, 1), [Layout(2, 1, 1)]),
+        (Layout(), [Layout(1, 1, 2), Layout(2, 1, 1)]),
     ],
-    ids=["four", "one", "two"],
+    ids=["four", "one"],
 )
 def test_a_checkpoint_of_any_layout_is_continued_by_any_other(tmp_path: Path, saved, loaded) -> None:
     undisturbed = launched(Layout(), tmp_path / "alone", 5, saves=False)

@@ -1,0 +1,216 @@
+"""Which layout of processes to train a run on: every one that is possible, with memory, bytes sent and time.
+
+Each has the fewest micro-batches with which it fits into the memory of a device. Predicted times are arithmetic
+(specs/step_time.py, links.py): they are for ranking layouts, and no layout of GPUs has been timed. Experts are taken to
+be gathered and reduced while others compute; all else is one group of FSDP's, which is waited for, as are rows on their
+way to experts and sums over tensor-parallel processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from routelaw.errors import InputError
+from routelaw.plans.links import Cluster, Crossing, crossing
+from routelaw.specs.communication import communication
+from routelaw.specs.footprint import CUDA_CONTEXT, Footprint, footprint
+from routelaw.specs.layout import Layout, check_layout
+from routelaw.specs.run import RunSpec
+from routelaw.specs.step_time import ComputeTime, compute_time
+
+
+@dataclass(frozen=True)
+class LayoutPlan:
+    layout: Layout
+    micro_batches: int
+    memory: Footprint
+    """Of the process that has most."""
+    room: int
+    """Bytes of a device's memory."""
+    compute: ComputeTime
+    crossings: tuple[Crossing, ...]
+
+    @property
+    def needed(self) -> int:
+        """With what CUDA takes for itself. A data sheet's gigabytes are some percent less than what there is: that is
+        left for NCCL and for holes."""
+        return self.memory.total + CUDA_CONTEXT
+
+    @property
+    def missing(self) -> int:
+        return max(0, self.needed - self.room)
+
+    @cached_property
+    def sent(self) -> float:
+        return sum(c.flow.sent for c in self.crossings)
+
+    @cached_property
+    def between_nodes(self) -> float:
+        return sum(c.between for c in self.crossings)
+
+    @cached_property
+    def overlapped(self) -> float:
+        """Seconds in which FSDP gathers and reduces experts."""
+        return sum(c.seconds for c in self.crossings if c.overlapped)
+
+    @cached_property
+    def waited(self) -> float:
+        return sum(c.seconds for c in self.crossings if not c.overlapped)
+
+    @property
+    def step_seconds(self) -> float:
+        return max(self.compute.total, self.overlapped) + self.waited
+
+    @property
+    def without_overlap(self) -> float:
+        return self.compute.total + self.overlapped + self.waited
+
+
+@dataclass(frozen=True)
+class Plan:
+    spec: RunSpec
+    cluster: Cluster
+    precision: str
+    fitting: tuple[LayoutPlan, ...]
+    """Quickest first."""
+    too_large: tuple[LayoutPlan, ...]
+    """Those that lack least first."""
+    notes: tuple[str, ...]
+
+    @property
+    def best(self) -> LayoutPlan:
+        return self.fitting[0]
+
+
+def plan_layouts(spec: RunSpec, cluster: Cluster, precision: str = "bfloat16") -> Plan:
+    """Every layout of the devices. Where none is possible, or none fits, a sentence says why."""
+    if cluster.devices < 1:
+        raise InputError(f"a plan needs at least one device, not {cluster.devices}.")
+    plans, refused = [], {}
+    for layout in all_layouts(cluster.devices):
+        try:
+            check_layout(spec, layout, 1, groups_matter(spec))
+        except InputError as error:
+            refused[layout] = str(error)
+        else:
+            plans.append(_planned(spec, layout, cluster, precision))
+    if not plans:
+        raise InputError(_none_possible(spec, cluster, refused))
+    fitting = sorted((p for p in plans if not p.missing), key=lambda p: p.step_seconds)
+    too_large = sorted((p for p in plans if p.missing), key=lambda p: p.missing)
+    if not fitting:
+        raise InputError(_none_fits(cluster, too_large[0]))
+    return Plan(spec, cluster, precision, tuple(fitting), tuple(too_large), tuple(_notes(spec, cluster, refused)))
+
+
+def all_layouts(devices: int) -> Iterator[Layout]:
+    for tensor in _divisors(devices):
+        for expert in _divisors(devices // tensor):
+            yield Layout(devices // tensor // expert, expert, tensor)
+
+
+def _divisors(n: int) -> list[int]:
+    small = [d for d in range(1, int(n**0.5) + 1) if n % d == 0]
+    return sorted({*small, *(n // d for d in small)})
+
+
+def groups_matter(spec: RunSpec) -> bool:
+    """Hash routing without capacity is the one technique of the project that decides token by token."""
+    return spec.router.capacity_factor > 0 or spec.router.name != "hash"
+
+
+def _planned(spec: RunSpec, layout: Layout, cluster: Cluster, precision: str) -> LayoutPlan:
+    """With the fewest micro-batches that fit; with the most there can be where none do."""
+    assert cluster.device.memory is not None
+    for micro_batches in _splits(spec, layout):
+        memory = footprint(spec, micro_batches, precision, gpu=cluster.device.gpu, layout=layout)
+        if memory.total + CUDA_CONTEXT <= cluster.device.memory:
+            break
+    whole = footprint(spec, 1, precision, gpu=cluster.device.gpu, layout=layout)
+    flows = communication(spec, layout, micro_batches, precision)
+    return LayoutPlan(
+        layout=layout,
+        micro_batches=micro_batches,
+        memory=memory,
+        room=cluster.device.memory,
+        compute=compute_time(spec, micro_batches, whole, cluster.device, layout),
+        crossings=tuple(crossing(flow, layout, cluster) for flow in flows),
+    )
+
+
+def _splits(spec: RunSpec, layout: Layout) -> Iterator[int]:
+    """Numbers of micro-batches that are possible, ascending; 1 is known to be."""
+    for pieces in _divisors(spec.train.batch // layout.batch):
+        try:
+            check_layout(spec, layout, pieces, groups_matter(spec))
+        except InputError:
+            continue
+        yield pieces
+
+
+def _notes(spec: RunSpec, cluster: Cluster, refused: dict[Layout, str]) -> Iterator[str]:
+    by_groups = [layout for layout in refused if _possible(spec, layout)]
+    if by_groups:
+        yield _about_groups(spec, cluster, len(by_groups))
+    others = len(refused) - len(by_groups)
+    if others:
+        why = next(reason for layout, reason in refused.items() if layout not in by_groups)
+        yield f"{others} of {others + _count(cluster, others)} layouts are not possible; for example: {why}"
+
+
+def _count(cluster: Cluster, others: int) -> int:
+    return sum(1 for _ in all_layouts(cluster.devices)) - others
+
+
+def _possible(spec: RunSpec, layout: Layout) -> bool:
+    """But for the routing groups."""
+    try:
+        check_layout(spec, layout, 1, groups_matter=False)
+    except InputError:
+        return False
+    return True
+
+
+def _about_groups(spec: RunSpec, cluster: Cluster, count: int) -> str:
+    length, batch = spec.model.sequence_length, spec.train.batch
+    sequences, most = spec.group_tokens // length, batch * length // spec.group_tokens
+    said = (
+        f"{count} of {_count(cluster, 0)} layouts are ruled out by routing groups of {spec.group_tokens:,} tokens "
+        f"({sequences} sequences), which a process has whole: a batch of {batch} has room for {most} processes"
+    )
+    if sequences == 1:
+        return f"{said}; a larger batch has room for more."
+    return f"{said}. --set router.group_tokens={length} has room for {batch}, and is another run."
+
+
+def _none_possible(spec: RunSpec, cluster: Cluster, refused: dict[Layout, str]) -> str:
+    by_groups = [layout for layout in refused if _possible(spec, layout)]
+    if by_groups:
+        return f"no layout of {cluster.devices} devices is possible: {_about_groups(spec, cluster, len(by_groups))}"
+    return f"no layout of {cluster.devices} devices is possible: {next(iter(refused.values()))}"
+
+
+def _none_fits(cluster: Cluster, closest: LayoutPlan) -> str:
+    memory, device = closest.memory, cluster.device
+    parts = {
+        "parameters": memory.parameters,
+        "masters and optimiser": memory.masters + memory.optimizer,
+        "activations and logits": memory.activations + memory.logits,
+    }
+    largest = max(parts, key=lambda name: parts[name])
+    return (
+        f"no layout of {cluster.devices} devices fits: the closest, {closest.layout} in {closest.micro_batches} "
+        f"micro-batches, needs {gigabytes(closest.needed)} of the {device.name}'s {gigabytes(closest.room)}, "
+        f"{gigabytes(closest.missing)} too much ({gigabytes(parts[largest])} of it for {largest}): take more devices, "
+        f"fewer experts or a smaller model."
+    )
+
+
+def gigabytes(size: float) -> str:
+    """In powers of a thousand, as data sheets have them."""
+    for scale, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if size >= 0.9995 * scale:
+            return f"{size / scale:.3g} {unit}"
+    return f"{size:.0f} B"

@@ -1,0 +1,120 @@
+"""How long a step computes, by arithmetic: rough, a third off either way is usual.
+
+A step takes its floating-point operations (three forward passes) at the rate at which the device multiplies matrices
+of this width, plus the movement of what is kept for the backward pass, of attention's scores and of the optimiser's
+numbers at the bandwidth of its memory, plus a time per step and block in which Python hands out work. How many times
+each is moved was fitted to steps of 40 shapes on one CPU core (0.05M to 3M, float32) and of 28 on an H200 (0.8M to
+130M, bfloat16): predicted over measured .67 to 1.19 and .67 to 1.40. BASE is assigned on the host: a microsecond for
+every token and expert (LOG.md).
+
+On a layout a process has its share of the tokens. Tensor-parallel ones split all products but those of logits and
+router, into matrices as wide in one dimension and narrower in the other: width d/√tensor is what their rate is read at.
+That is an assumption; no layout has been timed on GPUs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from routelaw.specs.devices import Device
+from routelaw.specs.footprint import Footprint
+from routelaw.specs.layout import Layout
+from routelaw.specs.run import RunSpec
+
+FORWARD_AND_BACKWARD = 3
+ASSIGNMENT_SECONDS = 1e-6
+"""BASE, per token and expert."""
+
+
+@dataclass(frozen=True)
+class Passes:
+    """How many times a step moves each byte, and what it costs to hand out work."""
+
+    kept: float
+    scores: float
+    numbers: float
+    step_seconds: float
+    block_seconds: float
+    routed_seconds: float
+    sinkhorn_seconds: float
+
+
+ON_CPU = Passes(18, 90, 43, 0.0, 1.5e-3, 1e-3, 0.0)
+ON_GPU = Passes(10, 45, 30, 8e-3, 1.5e-3, 4e-3, 9e-3)
+
+
+@dataclass(frozen=True)
+class ComputeTime:
+    """Seconds of one process's step, and what they are of."""
+
+    tokens: int
+    """Its own, of a step."""
+    split_flops: float
+    """Of a forward pass, per token: what tensor-parallel processes share, and this one's part."""
+    whole_flops: float
+    """Logits and router: what each of them does."""
+    split_width: int
+    width: int
+    kept: int
+    """Bytes, of all its tokens; scores are not among them."""
+    scores: int
+    numbers: int
+    """Bytes of the gradients that it steps."""
+    products: float
+    moving: float
+    updating: float
+    handing_out: float
+    assigning: float
+
+    @property
+    def total(self) -> float:
+        return self.products + self.moving + self.updating + self.handing_out + self.assigning
+
+    @property
+    def forward_per_token(self) -> float:
+        """Without a gradient."""
+        return (self.products + self.moving) / FORWARD_AND_BACKWARD / self.tokens
+
+
+def compute_time(
+    spec: RunSpec, micro_batches: int, memory: Footprint, device: Device, layout: Layout = Layout()
+) -> ComputeTime:
+    """`memory` is that of the process's tokens in one piece: what is kept and moved does not depend on the pieces."""
+    passes = ON_GPU if device.gpu else ON_CPU
+    shape, length = spec.model.architecture, spec.model.sequence_length
+    tokens = spec.train.batch * length // layout.batch
+    routers = _routers(spec)
+    whole = 2 * spec.model.vocabulary * shape.d_model
+    whole += routers * 2 * shape.d_model * spec.router.experts if spec.router.experts > 1 else 0
+    split = (spec.counts.flops_per_token - whole) / layout.tensor
+    width = round(shape.d_model / layout.tensor**0.5)
+    forward = tokens * (split / device.flops(width) + whole / device.flops(shape.d_model))
+    number = 2 if device.gpu else 4
+    heads = shape.heads // layout.tensor
+    scores = (spec.model.positions == "xl") * shape.blocks * heads * tokens * length * number
+    kept = memory.activations + memory.logits - scores
+    return ComputeTime(
+        tokens=tokens,
+        split_flops=split,
+        whole_flops=whole,
+        split_width=width,
+        width=shape.d_model,
+        kept=kept,
+        scores=scores,
+        numbers=memory.gradients,
+        products=FORWARD_AND_BACKWARD * forward,
+        moving=(passes.kept * kept + passes.scores * scores) / device.bandwidth,
+        updating=passes.numbers * memory.gradients / device.bandwidth,
+        handing_out=micro_batches * _handing_out(spec, passes),
+        assigning=ASSIGNMENT_SECONDS * tokens * spec.router.experts * routers if spec.router.name == "base" else 0.0,
+    )
+
+
+def _handing_out(spec: RunSpec, passes: Passes) -> float:
+    seconds = passes.step_seconds + passes.block_seconds * spec.model.architecture.blocks
+    seconds += passes.routed_seconds * len(spec.routed_blocks)
+    return seconds + (passes.sinkhorn_seconds * _routers(spec) if spec.router.name == "s-base" else 0.0)
+
+
+def _routers(spec: RunSpec) -> int:
+    return min(1, len(spec.routed_blocks)) if spec.router.shared_decisions else len(spec.routed_blocks)

@@ -1,0 +1,199 @@
+"""Start the processes of one run on this machine, as torchrun would, and name the one that fails.
+
+They meet at a store that this process keeps on the loopback interface. When one ends badly the others are ended at
+once; when this process ends, however that comes about, so do they.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import IO, Protocol
+
+import torch.distributed as dist
+
+from routelaw.training.ranks import LIFELINE, Rank
+
+POLL = 0.05
+GRACE = 30.0
+"""Seconds for a last checkpoint when the run is told to stop."""
+LAST_WORDS = 3.0
+"""Seconds after Ctrl-C."""
+LOOPBACK = "127.0.0.1"
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How it went: all well, or the first process that did not."""
+
+    world: int
+    rank: int
+    code: int
+    said: str = ""
+    """The end of what it wrote to standard error, where that was kept."""
+
+    @property
+    def well(self) -> bool:
+        return self.code == 0
+
+    @property
+    def reason(self) -> str:
+        """A sentence that names the process. A process that could still speak has given the reason itself."""
+        who = f"process {self.rank} of {self.world}"
+        if self.code < 0:
+            short = " (out of memory?)" if -self.code == signal.SIGKILL else ""
+            return f"{who} was ended by {signal.Signals(-self.code).name}{short}"
+        lines = self.said.strip().splitlines()
+        told = [line for line in lines if line.startswith("error: ")]  # libraries may have the last word
+        if told:
+            return told[-1].removeprefix("error: ").rstrip(".")
+        last = lines[-1] if lines else ""
+        return f"{who} ended with code {self.code}{f' ({last})' if last else ''}"
+
+
+class Member:
+    """One process of a run, as it was started on this machine."""
+
+    def __init__(
+        self, command: Sequence[str], rank: Rank, meeting: tuple[str, int], told: bytes, keep_words: bool, threads: int
+    ) -> None:
+        """`meeting` is host and port of the store where all meet."""
+        self._words: IO[bytes] | None = tempfile.TemporaryFile() if keep_words else None  # noqa: SIM115
+        lifeline, self._held = os.pipe()
+        self.process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=None if rank.first and not keep_words else subprocess.DEVNULL,
+            stderr=self._words,
+            env={**os.environ, **_environment(rank, meeting, threads), LIFELINE: str(lifeline)},
+            pass_fds=(lifeline,),
+        )
+        os.close(lifeline)
+        assert self.process.stdin is not None
+        with suppress(BrokenPipeError):
+            self.process.stdin.write(told)
+            self.process.stdin.close()
+
+    @property
+    def code(self) -> int | None:
+        return self.process.poll()
+
+    @property
+    def said(self) -> str:
+        """The end of what it wrote to standard error, where that was kept."""
+        if self._words is None:
+            return ""
+        self._words.seek(0)
+        return self._words.read()[-20_000:].decode(errors="replace")
+
+    def ask_to_stop(self) -> None:
+        if self.code is None:
+            self.process.send_signal(signal.SIGTERM)
+
+    def end(self) -> None:
+        """At once, if it has not ended."""
+        if self.code is None:
+            self.process.kill()
+        self.process.wait()
+        os.close(self._held)
+        if self._words is not None:
+            self._words.close()
+
+
+class Launch(Protocol):
+    """Runs a command in several processes; here, or wherever a sweep has its nodes."""
+
+    def __call__(
+        self,
+        command: Sequence[str],
+        world: int,
+        *,
+        told: bytes = b"",
+        keep_words: bool = False,
+        threads: int = 0,
+        stop: Callable[[], bool] = ...,
+    ) -> Ended: ...
+
+
+def launch(
+    command: Sequence[str],
+    world: int,
+    *,
+    told: bytes = b"",
+    keep_words: bool = False,
+    threads: int = 0,
+    stop: Callable[[], bool] = lambda: False,
+) -> Ended:
+    """Run `command` in `world` processes. `told` is what each reads from its standard input; with `keep_words` their
+    standard error is kept, otherwise it is this process's. `stop` asks them for a last checkpoint."""
+    members: list[Member] = []
+    with meeting_place(LOOPBACK) as port:
+        try:
+            for number in range(world):
+                rank = Rank(number, world, number)
+                members.append(Member(command, rank, (LOOPBACK, port), told, keep_words, threads))
+            return _followed(members, stop)
+        except KeyboardInterrupt:  # which they have heard, too: let them say so
+            deadline = time.monotonic() + LAST_WORDS
+            while time.monotonic() < deadline and any(member.code is None for member in members):
+                time.sleep(POLL)
+            raise
+        finally:
+            for member in members:
+                member.end()
+
+
+def _followed(members: Sequence[Member], stop: Callable[[], bool]) -> Ended:
+    world, asked = len(members), 0.0
+    while True:
+        codes = {rank: member.code for rank, member in enumerate(members)}
+        failed = [(code > 0, rank, code) for rank, code in codes.items() if code]
+        if failed:
+            _, rank, code = min(failed)  # of several within a moment, those that a signal ended are the cause
+            return Ended(world, rank, code, members[rank].said)
+        if all(code == 0 for code in codes.values()):
+            return Ended(world, 0, 0, members[0].said)
+        if not asked and stop():
+            asked = time.monotonic()
+            for member in members:
+                member.ask_to_stop()
+        if asked and time.monotonic() - asked > GRACE:
+            return Ended(world, 0, 0, members[0].said)  # as they were told, if without a last checkpoint
+        time.sleep(POLL)
+
+
+@contextmanager
+def meeting_place(host: str) -> Iterator[int]:
+    """A store where processes meet, on one interface: its port."""
+    with socket.socket() as listening:
+        listening.bind((host, 0))
+        listening.listen(128)
+        port = listening.getsockname()[1]
+        store = dist.TCPStore(host, port, None, True, wait_for_workers=False, master_listen_fd=listening.detach())
+        yield port
+        del store
+
+
+def _environment(rank: Rank, meeting: tuple[str, int], threads: int) -> Mapping[str, str]:
+    host, port = meeting
+    here = host == LOOPBACK
+    share = threads or max(1, len(os.sched_getaffinity(0)) // (rank.world if here else 1))
+    known = {
+        "RANK": str(rank.number),
+        "LOCAL_RANK": str(rank.local),
+        "WORLD_SIZE": str(rank.world),
+        "MASTER_ADDR": host,
+        "MASTER_PORT": str(port),
+        "TORCHELASTIC_USE_AGENT_STORE": "True",  # none of the processes opens the port
+        "OMP_NUM_THREADS": str(share),
+    }
+    if here:
+        known["GLOO_SOCKET_IFNAME"] = os.environ.get("GLOO_SOCKET_IFNAME", "lo")
+    return known

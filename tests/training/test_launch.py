@@ -1,0 +1,182 @@
+"""Processes that train one run together: started, watched, named when they fail, and started again."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from routelaw.corpus.shards import Corpus
+from routelaw.training.launch import launch
+
+STEPS, SAVED, PATIENCE = 60, 10, 4.0
+WITHIN = 20.0
+"""Seconds, beyond the patience of the run, in which it must have ended on a busy machine."""
+
+
+def in_each(code: str, world: int = 2, **options):
+    return launch([sys.executable, "-c", f"import os, sys, time\n{code}"], world, keep_words=True, **options)
+
+
+def test_each_knows_its_place_and_what_it_was_told(tmp_path: Path) -> None:
+    code = f"open({str(tmp_path)!r} + '/' + os.environ['RANK'], 'w').write(os.environ['WORLD_SIZE'] + sys.stdin.read())"
+    assert in_each(code, 3, told=b" told").well
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == dict.fromkeys("012", "3 told")
+
+
+@pytest.mark.parametrize(
+    ("end", "reason"),
+    [
+        ("os.kill(os.getpid(), 9)", "process 1 of 2 was ended by SIGKILL (out of memory?)"),
+        ("sys.exit(7)", "process 1 of 2 ended with code 7"),
+        ("sys.exit('error: it is broken.')", "it is broken"),
+    ],
+)
+def test_the_one_that_fails_is_named_and_the_others_are_ended(end: str, reason: str) -> None:
+    begun = time.monotonic()
+    ended = in_each(f"if os.environ['RANK'] == '1': {end}\ntime.sleep(100)")
+    assert ended.reason == reason
+    assert time.monotonic() - begun < 10
+
+
+def test_they_end_with_whoever_started_them(tmp_path: Path) -> None:
+    code = f"""
+import os, sys, time
+from routelaw.training.ranks import hold_lifeline
+hold_lifeline()
+open({str(tmp_path)!r} + '/' + str(os.getpid()), 'w')
+time.sleep(100)
+"""
+    script = f"import sys\nfrom routelaw.training.launch import launch\nlaunch([sys.executable, '-c', {code!r}], 2)"
+    parent = subprocess.Popen([sys.executable, "-c", script])
+    until(lambda: len(list(tmp_path.iterdir())) == 2)
+    parent.kill()
+    parent.wait()
+    until(lambda: not any(alive(int(path.name)) for path in tmp_path.iterdir()))
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def until(so: Callable[[], bool], seconds: float = 180.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not so():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def words(corpus: Corpus, folder: Path, **layout: int) -> list[str]:
+    options = {
+        "corpus": corpus.path, "size": "0.05M", "router": "s-base", "experts": 4, "steps": STEPS, "batch": 8,
+        "sequence-length": 16, "device": "cpu", "evaluate-every": 20, "save-every": SAVED, "out": folder, **layout,
+    }  # fmt: skip
+    fields = ("router.group_tokens=16", "execution.log_every=1", f"execution.patience={PATIENCE}")
+    given = [str(word) for name, value in options.items() for word in (f"--{name}", value)]
+    return ["-m", "routelaw", "train", *given, *(word for f in fields for word in ("--set", f))]
+
+
+@contextmanager
+def training(corpus: Corpus, folder: Path, **layout: int) -> Iterator[subprocess.Popen[str]]:
+    known = {**os.environ, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, *words(corpus, folder, **layout)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=known)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def process_of(rank: int, launcher: int) -> int:
+    children = Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split()
+    known = {pid: Path(f"/proc/{pid}/environ").read_bytes().split(b"\0") for pid in children}
+    return next(int(pid) for pid, environ in known.items() if f"RANK={rank}".encode() in environ)
+
+
+def rows(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def reached(folder: Path) -> int:
+    """The last step in the log, whose last line may be half written."""
+    try:
+        return max((row["step"] for row in rows(folder / "log.jsonl")), default=0)
+    except ValueError:
+        return 0
+
+
+@pytest.mark.slow
+def test_a_rank_stopped_or_killed_is_named_and_nothing_is_lost(tiny_corpus: Corpus, tmp_path: Path) -> None:
+    """Stopped in the first start, killed in the second, left alone in the third: the run ends as on one process."""
+    folder = tmp_path / "several"
+    saved = 0
+    for number, said in (
+        (signal.SIGSTOP, "process 1 (pid {pid} on"),
+        (signal.SIGKILL, "process 1 of 2 was ended by SIGKILL (out of memory?), so the run has ended"),
+    ):
+        with training(tiny_corpus, folder, expert=2) as process:
+            until(lambda enough=saved + SAVED + 3: reached(folder) >= enough)
+            rank = process_of(1, process.pid)
+            os.kill(rank, number)
+            begun = time.monotonic()
+            _, err = process.communicate(timeout=PATIENCE + WITHIN)
+            assert time.monotonic() - begun < PATIENCE + WITHIN
+        assert process.returncode in (5, 137)
+        assert said.format(pid=rank) in err
+        assert f"the same command goes on from the last checkpoint in {folder}" in err
+        assert "Traceback" not in err
+        assert not alive(rank)
+        saved = max(int(path.name[5:]) for path in (folder / "checkpoints").glob("step-*"))
+        assert saved >= SAVED
+    with training(tiny_corpus, folder, expert=2) as process:
+        _, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    assert f"continuing after step {saved}" in err
+    with training(tiny_corpus, tmp_path / "one") as process:
+        assert process.wait(120) == 0
+    assert [row["step"] for row in rows(folder / "log.jsonl")] == list(range(1, STEPS + 1))
+    several, one = (rows(path / "evaluations.jsonl") for path in (folder, tmp_path / "one"))
+    assert [row["step"] for row in several] == [20, 40, 60]
+    for a, b in zip(several, one, strict=True):
+        assert a["loss_validation"] == pytest.approx(b["loss_validation"], abs=1e-5)
+    assert json.loads((folder / "result.json").read_text())["layout"] == "1×2×1"
+
+
+def refused(command: list[str]) -> str:
+    """Standard error of a command that ends at once with exit code 2 or, under torchrun, 1."""
+    done = subprocess.run([sys.executable, *command], capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode in (1, 2)
+    assert done.stderr.count("error: ") == 1
+    return done.stderr
+
+
+def test_what_does_not_divide_is_said_once(tiny_corpus: Corpus, tmp_path: Path, command) -> None:
+    def said(**layout: int) -> str:
+        done = command(*words(tiny_corpus, tmp_path / "run", **layout)[2:])
+        assert done.code == 2
+        return done.err
+
+    assert "a batch of 8 sequences cannot be split evenly over 3 processes" in said(data=3)
+    assert "4 experts cannot be spread evenly over 8 processes" in said(expert=8)
+    assert "2 heads cannot be split evenly over 4 tensor-parallel processes" in said(tensor=4)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
+def test_torchrun_with_another_number_of_processes(tiny_corpus: Corpus, tmp_path: Path) -> None:
+    start = ["-m", "torch.distributed.run", "--nproc-per-node=2", "--master-addr=127.0.0.1", "--master-port=0"]
+    err = refused([*start, *words(tiny_corpus, tmp_path / "run", expert=4)])
+    assert "a layout of 1×4×1 (data × expert × tensor) needs 4 processes, and 2 were started" in err
+    assert not (tmp_path / "run").exists()

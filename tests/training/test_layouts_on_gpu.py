@@ -1,0 +1,67 @@
+"""The same layouts over NCCL, in float32 and bfloat16: on as many GPUs as there are, and on one by itself.
+
+On a single GPU every team is a group of one: nothing leaves it, yet every exchange, gather and reduction is NCCL's.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing
+from layout_cases import CASES, compare, gaps, possible, spec_of
+from test_layouts import free_port
+from torch.distributed.device_mesh import init_device_mesh
+
+from routelaw.model.parallel import Parallel, Team
+from routelaw.specs.layout import Layout
+from routelaw.training.mesh import NAMES, Meshes
+
+MOST = {torch.float32: 2e-4, torch.bfloat16: 3e-2}
+"""Of losses; sums are made in another order on a GPU each time."""
+
+
+@pytest.mark.parametrize(
+    ("device", "dtype"),
+    [
+        ("cpu", torch.float32),
+        pytest.param("cuda", torch.float32, marks=pytest.mark.gpu),
+        pytest.param("cuda", torch.bfloat16, marks=pytest.mark.gpu),
+    ],
+    ids=str,
+)
+def test_groups_of_one(device: str, dtype: torch.dtype) -> None:
+    if device == "cuda" and not torch.cuda.is_available():
+        pytest.skip("needs a CUDA device")
+    backend = "nccl" if device == "cuda" else "gloo"
+    if device == "cuda":
+        torch.cuda.set_device(0)
+    dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        mesh = init_device_mesh(device, (1, 1, 1), mesh_dim_names=NAMES)
+        batch = mesh["data", "expert"]._flatten("batch")
+        teams = (Team(part.get_group(), 0, 1) for part in (batch, mesh["data"], mesh["expert"], mesh["tensor"]))
+        parallel, meshes = Parallel(*teams), Meshes(mesh["data"], batch)
+        for name, router in CASES.items():
+            found = gaps(spec_of(router, 3), parallel, meshes, dtype, 1, torch.device(device), shards=True)
+            assert float(found[0]) < MOST[dtype], name
+    finally:
+        dist.destroy_process_group()
+
+
+@pytest.mark.gpu
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", MOST, ids=str)
+def test_every_layout_of_the_gpus_that_there_are(dtype: torch.dtype) -> None:
+    if torch.cuda.device_count() < 2:
+        pytest.skip("needs two CUDA devices")
+    world = 4 if torch.cuda.device_count() >= 4 else 2
+    sides = [n for n in (1, 2, 4) if world % n == 0]
+    layouts = [(Layout(d, e, world // d // e), 1) for d in sides for e in sides if world % (d * e) == 0]
+    with torch.multiprocessing.Manager() as manager:
+        told = manager.dict()
+        arguments = (free_port(), layouts, dtype, 3, told, "cuda")
+        torch.multiprocessing.spawn(compare, arguments, nprocs=world)
+        found = dict(told)
+    assert len(found) == sum(possible(router, *split) for router in CASES.values() for split in layouts)
+    assert not {case: gap for case, gap in found.items() if gap[0] > MOST[dtype]}
