@@ -86,7 +86,7 @@ class Pass:
     @property
     def logits(self) -> int:
         """Not the logits themselves: the gradients of the last hidden rows and of the embedding."""
-        return self._stream + self.spec.model.vocabulary * self.spec.model.architecture.d_model * self.wide
+        return self.stream + self.spec.model.vocabulary * self.spec.model.architecture.d_model * self.wide
 
     @property
     def logits_in_passing(self) -> int:
