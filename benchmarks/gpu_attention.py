@@ -20,10 +20,12 @@ import torch.nn.functional as F
 from gpu_clock import CUDA, DEVICE, device_words, medians, normal, peak_mib, rounded
 from torch import Tensor
 
-from routelaw.model.attention import by_distance_to_by_key, rotate
+from routelaw.model.attention import by_distance_to_by_key, rotate, turns
 
 SHAPES = [(8, 2048, 8, 64), (8, 2048, 16, 64), (4, 2048, 16, 128)]
 CHUNKS = 4
+TURNS: dict[tuple[int, int], Tensor] = {}
+"""By length and key size: the model makes them once for all blocks."""
 Attend = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 
 
@@ -32,7 +34,8 @@ def flash(q: Tensor, k: Tensor, v: Tensor, r_SHV: Tensor) -> Tensor:
 
 
 def rope(q: Tensor, k: Tensor, v: Tensor, r_SHV: Tensor) -> Tensor:
-    return flash(rotate(q), rotate(k), v, r_SHV)
+    table = TURNS[q.shape[-2:]]
+    return flash(rotate(q, table), rotate(k, table), v, r_SHV)
 
 
 def bias_of(q: Tensor, r_SHV: Tensor) -> Tensor:
@@ -45,6 +48,13 @@ def bias_of(q: Tensor, r_SHV: Tensor) -> Tensor:
 def biased(q: Tensor, k: Tensor, v: Tensor, r_SHV: Tensor) -> Tensor:
     """The bias of all pairs, handed to the fused attention."""
     return F.scaled_dot_product_attention(q, k, v, attn_mask=bias_of(q, r_SHV))
+
+
+def biased_causal(q: Tensor, k: Tensor, v: Tensor, r_SHV: Tensor) -> Tensor:
+    """The same kernel, which leaves out what lies ahead by itself; what it does not look at need not be masked."""
+    bias = by_distance_to_by_key(torch.einsum("bhsv,thv->bhst", q, r_SHV) / math.sqrt(q.shape[-1]))
+    attend = torch.ops.aten._scaled_dot_product_efficient_attention
+    return attend(q, k, v, bias, True, 0.0, True)[0]
 
 
 def written_out(q: Tensor, k: Tensor, v: Tensor, r_SHV: Tensor) -> Tensor:
@@ -81,7 +91,9 @@ def flexible(q: Tensor, k: Tensor, v: Tensor, r_SHV: Tensor) -> Tensor:
     S, V = q.shape[-2:]
     by_distance = torch.einsum("bhsv,thv->bhst", q, r_SHV) / math.sqrt(V)
     mask = create_block_mask(lambda b, h, i, j: i >= j, None, None, S, S, device=str(q.device))
-    return flex_attention(q, k, v, score_mod=lambda s, b, h, i, j: s + by_distance[b, h, i, i - j], block_mask=mask)
+    return flex_attention(
+        q, k, v, score_mod=lambda s, b, h, i, j: s + by_distance[b, h, i, (i - j).clamp(min=0)], block_mask=mask
+    )
 
 
 def both_ways(attend: Attend, inputs: list[Tensor], against: Tensor) -> Callable[[], object]:
@@ -91,12 +103,13 @@ def both_ways(attend: Attend, inputs: list[Tensor], against: Tensor) -> Callable
 def measure(B: int, S: int, H: int, V: int) -> dict[str, float]:
     torch._dynamo.reset()
     q, k, v = (normal(B, S, H, V, seed=n).transpose(1, 2).requires_grad_() for n in range(3))
+    TURNS[S, V] = turns(S, V, q.device, q.dtype)
     r_SHV = normal(S, H, V, seed=3, scale=0.5).requires_grad_()
     inputs, against = [q, k, v, r_SHV], normal(B, H, S, V, seed=4)
     ways: dict[str, Attend] = {"flash": flash, "ours eager": biased}
     compiled = {"rope": rope, "biased": biased, "written out": written_out, "in chunks": in_chunks}
     if CUDA:
-        compiled["flex"] = flexible
+        compiled |= {"flex": flexible, "biased causal": biased_causal}
     ways |= {name: torch.compile(way, dynamic=False) for name, way in compiled.items()}
     works = {name: both_ways(way, inputs, against) for name, way in ways.items()}
     times = medians(works)

@@ -63,7 +63,7 @@ def pass_over_tokens(
     largest_TE = tl.full((BLOCK_T, BLOCK_E), float("-inf"), tl.float32)
     gap_T = tl.zeros((BLOCK_T,), tl.float32)
     count_T = tl.zeros((BLOCK_T,), tl.float32)
-    log_experts = tl.log(E.to(tl.float32))
+    log_experts = tl.log((lane * 0 + E).to(tl.float32))  # E = 1 is a constant to the compiler, not a tensor
     for first in tl.range(lane * BLOCK_T, M, programs * BLOCK_T, num_stages=STAGES):
         place = first + tl.arange(0, BLOCK_T)
         token = tl.load(member + place, mask=place < M, other=0)
@@ -95,7 +95,7 @@ def update_experts(
 ):  # fmt: skip
     """The new g of this program's few experts, and whether any of them was a guess."""
     guesses = tl.zeros((FEW,), tl.float32)
-    log_share = tl.log(tl.maximum(size, 1.0)) - tl.log(E.to(tl.float32))
+    log_share = tl.log(tl.maximum(size, 1.0)) - tl.log((lane * 0 + E).to(tl.float32))
     for first in range(lane * FEW, E, programs * FEW):
         expert = first + tl.arange(0, FEW)
         sum_E = tl.zeros((FEW,), tl.float32)

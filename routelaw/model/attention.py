@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from routelaw.model.parallel import NOBODY_ELSE, Team
 from routelaw.specs.architecture import Architecture
+from routelaw.specs.run import ModelSpec
 
 ROPE_BASE = 10_000.0
 
@@ -41,15 +42,26 @@ def by_distance_to_by_key(score_BHSS: Tensor) -> Tensor:
     return padded.reshape(B, H, S + 1, S)[:, :, 1:].reshape(B, H, S, S)
 
 
-def rotate(x_BHSV: Tensor) -> Tensor:
-    """Rotary positions: pairs (i, i + V/2) turned by position · base^(−2i/V)."""
-    S, V = x_BHSV.shape[-2:]
-    rate = ROPE_BASE ** (-torch.arange(0, V, 2, device=x_BHSV.device, dtype=torch.float64) / V)
-    angle_SV = torch.arange(S, device=x_BHSV.device, dtype=torch.float64)[:, None] * rate
-    wide = torch.promote_types(x_BHSV.dtype, torch.float32)
-    cos, sin = angle_SV.cos().to(wide), angle_SV.sin().to(wide)
-    first, second = x_BHSV.to(wide).chunk(2, dim=-1)
+def turns(length: int, kv_size: int, device: torch.device, dtype: torch.dtype) -> Tensor:
+    """(2, length, kv_size/2): cosines and sines of position · base^(−2i/V), in float32 at least."""
+    rate = ROPE_BASE ** (-torch.arange(0, kv_size, 2, device=device, dtype=torch.float64) / kv_size)
+    angle = torch.arange(length, device=device, dtype=torch.float64)[:, None] * rate
+    return torch.stack([angle.cos(), angle.sin()]).to(torch.promote_types(dtype, torch.float32))
+
+
+def rotate(x_BHSV: Tensor, turns_2SV: Tensor) -> Tensor:
+    """Rotary positions: pairs (i, i + V/2) turned."""
+    cos, sin = turns_2SV
+    first, second = x_BHSV.to(turns_2SV.dtype).chunk(2, dim=-1)
     return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1).to(x_BHSV.dtype)
+
+
+def position_table(spec: ModelSpec, length: int, like: Tensor) -> Tensor:
+    """What all blocks need to know of positions. Made once, outside of them: a compiler would work it out anew, in
+    float64, for every number that it touches."""
+    if spec.positions == "rope":
+        return turns(length, spec.architecture.kv_size, like.device, like.dtype)
+    return sinusoids(length, spec.architecture.d_model, like.device, like.dtype)
 
 
 class Attention(nn.Module):
@@ -65,22 +77,22 @@ class Attention(nn.Module):
         if positions == "xl":
             self.relative = nn.Linear(width, inner, bias=False)
 
-    def forward(self, x_BSD: Tensor) -> Tensor:
+    def forward(self, x_BSD: Tensor, table: Tensor) -> Tensor:
         x_BSD = self.tensor.enter(x_BSD)
         q, k, v = (self._heads(project(x_BSD)) for project in (self.query, self.key, self.value))
         if self.positions == "rope":
-            mixed = F.scaled_dot_product_attention(rotate(q), rotate(k), v, is_causal=True)
+            mixed = F.scaled_dot_product_attention(rotate(q, table), rotate(k, table), v, is_causal=True)
         else:
-            mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=self._relative_scores(x_BSD, q))
+            mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=self._relative_scores(table, q))
         B, _, S, _ = mixed.shape
         return self.tensor.leave(self.out(mixed.transpose(1, 2).reshape(B, S, self.heads * self.kv_size)))
 
-    def _relative_scores(self, x_BSD: Tensor, q_BHSV: Tensor) -> Tensor:
+    def _relative_scores(self, wave_SD: Tensor, q_BHSV: Tensor) -> Tensor:
         """q_i·r_{i−j}/√v where j ≤ i and −∞ elsewhere: an additive mask for the attention product."""
-        S, D = x_BSD.shape[1:]
-        r_SHV = self.relative(sinusoids(S, D, x_BSD.device, x_BSD.dtype)).view(S, self.heads, self.kv_size)
+        S = len(wave_SD)
+        r_SHV = self.relative(wave_SD).view(S, self.heads, self.kv_size)
         by_distance = torch.einsum("bhsv,thv->bhst", q_BHSV, r_SHV) / math.sqrt(self.kv_size)
-        future = torch.ones(S, S, dtype=torch.bool, device=x_BSD.device).triu(1)
+        future = torch.ones(S, S, dtype=torch.bool, device=q_BHSV.device).triu(1)
         return by_distance_to_by_key(by_distance).masked_fill(future, float("-inf"))
 
     def _heads(self, x_BSI: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from routelaw.model.attention import Attention
+from routelaw.model.attention import Attention, position_table
 from routelaw.model.capacity import within_capacity
 from routelaw.model.cuts import Cut, cuts_of
 from routelaw.model.dealing import Deal, deal
@@ -134,9 +134,9 @@ class Block(nn.Module):
             self.router = router_class(router.name)(width, spec.model.vocabulary, number, settled)
 
     def forward(
-        self, x_BSD: Tensor, ids_T: Tensor, step: StepContext, shared: RoutedLayer | None
+        self, x_BSD: Tensor, ids_T: Tensor, positions: Tensor, step: StepContext, shared: RoutedLayer | None
     ) -> tuple[Tensor, RoutedLayer | None]:
-        x_BSD = x_BSD + self.attention(self.attention_norm(x_BSD))
+        x_BSD = x_BSD + self.attention(self.attention_norm(x_BSD), positions)
         residual_TD = x_BSD.flatten(0, 1)
         normed_TD = self.ffw_norm(residual_TD)
         if not self.routed:
@@ -183,10 +183,11 @@ class Transformer(nn.Module):
 
     def forward(self, ids_BS: Tensor, step: StepContext) -> Output:
         x_BSD = F.embedding(ids_BS, self.embedding)
+        positions = position_table(self.spec.model, ids_BS.shape[1], x_BSD)
         layers: list[RoutedLayer] = []
         for number, block in enumerate(self.blocks, 1):
             shared = layers[0] if self.spec.router.shared_decisions and layers else None
-            x_BSD, layer = block(x_BSD, ids_BS.flatten(), step, shared)
+            x_BSD, layer = block(x_BSD, ids_BS.flatten(), positions, step, shared)
             if layer is not None:
                 layer.block = number
                 layers.append(layer)

@@ -72,6 +72,8 @@ def nucleus(probability_TE: Tensor, share: float, at_least: int, order_TE: Tenso
 
 @register("rl-r")
 class Reinforce(Router):
+    stays_on_device = True
+
     @dataclass(frozen=True)
     class Options(Router.Options):
         variant: str = "B"

@@ -87,6 +87,9 @@ class Router(nn.Module):
         pass
 
     default_balance_weight: ClassVar[float] = 0.0
+    stays_on_device: ClassVar[bool] = False
+    """True for a router that never asks the device for a value (no `.item()`, no loop over data), so that its blocks
+    can be compiled whole and its steps be recorded."""
     uses_groups: ClassVar[bool] = True
     """False for a router that decides token by token: then, without capacity, a batch may be split anywhere."""
 

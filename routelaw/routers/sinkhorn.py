@@ -25,6 +25,8 @@ from routelaw.specs.run import RouterSpec
 
 @register("s-base")
 class SinkhornBase(Router):
+    stays_on_device = True
+
     @dataclass(frozen=True)
     class Options(Router.Options):
         tolerance: float = 1e-2

@@ -176,7 +176,8 @@ class ExecutionSpec:
     save_every: int = 500
     keep: int = 2
     """Checkpoints kept."""
-    compile: bool = False
+    compile: str = "auto"
+    """auto, off, blocks or step: what torch compiles (training/compiling.py)."""
     data: int = 1
     """Processes, or groups of them, that each train on a part of the batch."""
     expert: int = 1

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from routelaw.sweeps.machine import Machine
     from routelaw.sweeps.task import Task
 
-WARM_UP = 2
-"""Steps before the clock starts: the first fills memory and caches, and a GPU's kernels are loaded."""
+WARM_UP = 5
+"""Steps before the clock starts: the first fill memory and caches; a GPU's kernels are loaded, compiled, recorded."""
 LEAST_STEPS, LEAST_SECONDS, MOST_STEPS = 3, 2.0, 40
 EVALUATION_TOKENS = 16_384
 ENDLESS = 10**9
@@ -127,6 +127,7 @@ def _trial(task: dict[str, Any]) -> Iterator[None]:
     from routelaw.corpus.shards import open_corpus
     from routelaw.specs.files import from_mapping, from_stored
     from routelaw.specs.run import ExecutionSpec
+    from routelaw.training.compiling import compile_blocks, way_to_compile
     from routelaw.training.device import resolve_device, resolve_precision, settings
     from routelaw.training.loop import train_steps
     from routelaw.training.run import VALIDATION, evaluate
@@ -142,8 +143,16 @@ def _trial(task: dict[str, Any]) -> Iterator[None]:
     with settings(execution, device):
         begun = time.perf_counter()
         state = TrainState.start(spec, corpus, device, resolve_precision(execution.precision, device))
+        if (way := way_to_compile(spec, execution, device)) != "off":
+            compile_blocks(state.model)
         steps = train_steps(
-            state.model, state.optimizer, corpus, spec, micro_batches=execution.micro_batches, device=device
+            state.model,
+            state.optimizer,
+            corpus,
+            spec,
+            micro_batches=execution.micro_batches,
+            device=device,
+            graphed=way == "step",
         )
         for _ in islice(steps, WARM_UP):
             pass

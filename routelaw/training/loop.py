@@ -12,8 +12,9 @@ from routelaw.corpus.batches import batch
 from routelaw.corpus.shards import Corpus
 from routelaw.model.transformer import Transformer
 from routelaw.specs.run import RunSpec
+from routelaw.training.graphed_step import GraphedStep
 from routelaw.training.optimizer import Optimizer
-from routelaw.training.step import StepInfo, take_step
+from routelaw.training.step import Outcome, StepInfo, take_step
 
 
 def train_steps(
@@ -26,21 +27,31 @@ def train_steps(
     micro_batches: int = 1,
     device: torch.device | str = "cpu",
     look: Callable[[int], bool] = lambda _: True,
+    graphed: bool = False,
 ) -> Iterator[StepInfo]:
     """Steps from `first` to the end of the spec. Stop iterating to stop training.
 
     One StepInfo for each step that `look` asks for, by the number of steps taken, and for the last one. In between a
-    GPU is not waited for.
+    GPU is not waited for. `graphed`: as CUDA graphs (graphed_step.py).
     """
     unseen: list[Tensor] = []
+    take = (
+        GraphedStep(model, optimizer, spec, micro_batches) if graphed else _taker(model, optimizer, spec, micro_batches)
+    )
     for step in range(first, spec.train.steps):
         tokens = batch(corpus, "train", spec.train.seed, step, spec.train.batch, spec.model.sequence_length)
-        outcome = take_step(model, optimizer, on_device(tokens, device), spec, step, micro_batches)
+        outcome = take(on_device(tokens, device), step)
         if look(step + 1) or step + 1 == spec.train.steps:
             yield outcome.read(unseen)
             unseen = []
         else:
             unseen.append(outcome.finite)
+
+
+def _taker(
+    model: Transformer, optimizer: Optimizer, spec: RunSpec, micro_batches: int
+) -> Callable[[Tensor, int], Outcome]:
+    return lambda tokens_BS, step: take_step(model, optimizer, tokens_BS, spec, step, micro_batches)
 
 
 def on_device(tokens: np.ndarray, device: torch.device | str) -> Tensor:

@@ -37,12 +37,15 @@ class Optimizer:
         groups = [{"params": decayed, "weight_decay": train.weight_decay}, {"params": plain, "weight_decay": 0.0}]
         self.decides = _whole_on_gpu(self.masters.values()) if fused is None else fused
         """Whether `step` is to be told if the step is finite, instead of being left out."""
+        self.rate = torch.zeros((), device=next(iter(self.masters.values())).device)
+        """Where `decides` holds, the learning rate: a place on the device, so that a step can be recorded."""
         self.adamw = torch.optim.AdamW(
             [g for g in groups if g["params"]],
-            lr=train.learning_rate,
+            lr=self.rate if self.decides else train.learning_rate,
             betas=(train.beta1, train.beta2),
             eps=EPSILON,
             fused=self.decides or None,
+            capturable=self.decides,
         )
 
     def gather(self) -> None:
@@ -81,7 +84,7 @@ class Optimizer:
                 common += square
         return self.parallel.batch.all_sum(self.parallel.tensor.all_sum(own) + common).sqrt()
 
-    def step(self, rate: float, norm: Tensor, finite: Tensor | None = None) -> None:
+    def step(self, rate: float | Tensor, norm: Tensor, finite: Tensor | None = None) -> None:
         """Clip to the norm given by the spec, step, and write the masters back; where it is not finite, nothing."""
         if self.decides:
             self._fused_step(rate, norm, finite)
@@ -95,12 +98,12 @@ class Optimizer:
         self.adamw.step()
         self._write_back()
 
-    def _fused_step(self, rate: float, norm: Tensor, finite: Tensor | None) -> None:
+    def _fused_step(self, rate: float | Tensor, norm: Tensor, finite: Tensor | None) -> None:
         """`grad_scale` divides the gradients and `found_inf` withholds the update, both read on the device."""
         self.adamw.grad_scale = torch.clamp((norm + 1e-12) / self.train.clip, min=1.0)  # pyrefly: ignore
         self.adamw.found_inf = None if finite is None else (~finite).to(torch.float32)  # pyrefly: ignore
-        for group in self.adamw.param_groups:
-            group["lr"] = rate
+        if rate is not self.rate:
+            self.rate.fill_(rate)
         self.adamw.step()
         self._write_back()
 

@@ -19,6 +19,7 @@ from routelaw.evaluation.windows import BATCH_TOKENS
 from routelaw.model.transformer import Transformer
 from routelaw.routers.router import router_class
 from routelaw.specs.run import ExecutionSpec, RunSpec
+from routelaw.training.compiling import compile_blocks, way_to_compile
 from routelaw.training.device import device_name, resolve_device, resolve_precision, settings
 from routelaw.training.folder import RunFolder
 from routelaw.training.groups import check_split
@@ -89,9 +90,11 @@ def run(
     ):
         files.identify(spec, corpus)
         state = TrainState.start(spec, corpus, device, dtype, parallel, meshes)
+        if (way := way_to_compile(spec, execution, device)) != "off":
+            compile_blocks(state.model)
         state.resume(files.checkpoints, notice)
         files.cut_after(state.step, notice)
-        for progress in run_steps(state, execution, corpora, files, device, moved):
+        for progress in run_steps(state, execution, corpora, files, device, moved, graphed=way == "step"):
             observe(progress)
             if state.status == RUNNING and parallel.any_says(stop(), device):
                 files.flush()
@@ -126,8 +129,10 @@ def run_steps(
     files: RunFolder,
     device: torch.device,
     moved: Callable[[str], None] = _unheard,
+    graphed: bool = False,
 ) -> Iterator[Progress]:
-    """Step, evaluate, log, save, as often as asked and at the end; `moved` hears what comes next."""
+    """Step, evaluate, log, save, as often as asked and at the end; `moved` hears what comes next. `graphed`: as CUDA
+    graphs."""
     if state.status != RUNNING:
         return
     spec, pace = state.spec, _Pace(state, files.seconds_logged())
@@ -140,6 +145,7 @@ def run_steps(
         micro_batches=execution.micro_batches,
         device=device,
         look=_looks(execution, device),
+        graphed=graphed,
     )
     moved(f"step {state.step + 1}")
     for info in steps:
@@ -200,7 +206,8 @@ def evaluate(
     for name, corpus in corpora.items():
         split = held_out(corpus, corpora[VALIDATION].manifest.tokenizer.sha256).name
         batches = validation_windows(corpus, length, rows, tokens=tokens, split=split)
-        measured[name] = likelihood(model, batches, device)
+        with torch.compiler.set_stance("force_eager"):  # compiling.py says why
+            measured[name] = likelihood(model, batches, device)
     return measured
 
 
@@ -225,9 +232,7 @@ def check_run(spec: RunSpec, execution: ExecutionSpec, corpora: Mapping[str, Cor
     for name in ("evaluate_every", "evaluate_tokens", "log_every", "save_every", "keep"):
         if getattr(execution, name) < 1:
             raise InputError(f"execution.{name} must be at least 1, not {getattr(execution, name)}.")
-    if execution.compile:
-        # Sinkhorn and the loop over slices of experts break the graph, and the step's number compiles it anew.
-        raise InputError("execution.compile is not of use yet: leave it out.")
+    way_to_compile(spec, execution, resolve_device(execution.device))
     if spec.routed_blocks:
         settled = replace(spec.router, group_tokens=spec.group_tokens)
         router_class(spec.router.name)(spec.model.architecture.d_model, spec.model.vocabulary, 1, settled)

@@ -12,7 +12,7 @@ Shapes: B batch, S sequence, T tokens.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -78,14 +78,29 @@ def take_step(
 ) -> Outcome:
     """tokens_BS is the whole batch, with one token more than the sequence length: inputs and their successors. Of
     every micro-batch a process takes its part. `step` counts from 0."""
+    # A tensor, filled on the device: as a number it would be a new constant to a compiler at every step.
+    number = torch.full((), step, dtype=torch.int64, device=tokens_BS.device)
+    rate = learning_rate(spec.train, step)
+    outcome = step_on_device(model, optimizer, tokens_BS, spec, number, rate, micro_batches)
+    return replace(outcome, step=step + 1, learning_rate=rate)
+
+
+def step_on_device(
+    model: Transformer,
+    optimizer: Optimizer,
+    tokens_BS: Tensor,
+    spec: RunSpec,
+    number: Tensor,
+    rate: float | Tensor,
+    micro_batches: int,
+) -> Outcome:
+    """The work of a step, the same for every number and rate: it may be recorded once and repeated."""
     model.train()
     optimizer.clear()
     batch = model.parallel.batch
     size = tokens_BS.shape[0] // (micro_batches * batch.size)
     loss = torch.zeros((), dtype=torch.float64, device=tokens_BS.device)
     tally = RoutingTally(spec.router.experts, batch)
-    # A tensor, filled on the device: as a number it would be a new constant to a compiler at every step.
-    number = torch.full((), step, dtype=torch.int64, device=tokens_BS.device)
     for piece in range(micro_batches):
         first = (piece * batch.size + batch.rank) * size
         piece_BS = tokens_BS[first : first + size]
@@ -100,14 +115,13 @@ def take_step(
         tally.add(output, losses)
     batch.all_sum(loss)
     norm = optimizer.gradient_norm()
-    rate = learning_rate(spec.train, step)
     finite = torch.isfinite(norm) & torch.isfinite(loss)
     if optimizer.decides:
         optimizer.step(rate, norm, finite)
     elif bool(finite):
         optimizer.step(rate, norm)
     optimizer.clear()
-    return Outcome(step + 1, rate, loss, norm, finite, tally)
+    return Outcome(0, 0.0, loss, norm, finite, tally)
 
 
 def step_context(

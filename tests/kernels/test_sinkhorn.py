@@ -98,12 +98,14 @@ def test_the_kernel_on_a_gpu(groups: int, members: int, experts: int, kind: str)
     g_GE, iterations_G = g_GE.cpu().double(), iterations_G.cpu()
     assert (violation_G <= tolerance).all()
     assert (iterations_G - wanted_G).abs().max() <= (2 if kind == "an expert out of sight" else 1)
-    torch.testing.assert_close(centred(g_GE), centred(wanted_GE), rtol=0, atol=5 * tolerance)
+    apart_GE = (centred(g_GE) - centred(wanted_GE)).abs()
+    assert apart_GE.mean(1).max() < 5 * tolerance, "violations are sums over all experts, so only their mean is bound"
     if kind != "an expert out of sight":
         same_G = iterations_G == wanted_G
         torch.testing.assert_close(g_GE[same_G], wanted_GE[same_G], rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode")
 @pytest.mark.parametrize("_", [pytest.param("", marks=on_gpu)])
 def test_equal_input_gives_equal_output_and_nothing_waits_for_the_host(_: str) -> None:
     given = [x.cuda() for x in problem(4, 16384, 64, "shuffled")]

@@ -9,8 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from routelaw.model.attention import Attention, by_distance_to_by_key, rotate, sinusoids
+from routelaw.model.attention import Attention, by_distance_to_by_key, position_table, rotate, sinusoids, turns
 from routelaw.specs.architecture import Architecture
+from routelaw.specs.run import ModelSpec
 
 WIDE_HEADS = Architecture(d_model=6, blocks=1, heads=3, kv_size=4)
 
@@ -26,6 +27,10 @@ def attention(positions: str) -> Attention:
 
 def some_input(length: int = 7, batch: int = 2) -> Tensor:
     return torch.randn(batch, length, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+
+def output(module: Attention, x_BSD: Tensor) -> Tensor:
+    return module(x_BSD, position_table(ModelSpec(WIDE_HEADS, positions=module.positions), x_BSD.shape[1], x_BSD))
 
 
 def turned(vector: Tensor, position: int) -> Tensor:
@@ -73,7 +78,7 @@ def naive(module: Attention, x_BSD: Tensor) -> Tensor:
 def test_equal_to_every_pair_in_turn(positions: str) -> None:
     module, x = attention(positions), some_input()
     with torch.no_grad():
-        torch.testing.assert_close(module(x), naive(module, x), rtol=1e-10, atol=1e-10)
+        torch.testing.assert_close(output(module, x), naive(module, x), rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize("length", [1, 2, 5])
@@ -87,9 +92,10 @@ def test_scores_by_distance_move_to_their_key(length: int) -> None:
 
 def test_rotation_is_a_complex_one_and_keeps_float64() -> None:
     x = torch.randn(1, 2, 9, 6, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    table = turns(9, 6, x.device, x.dtype)
     for h in range(2):
         for s in range(9):
-            torch.testing.assert_close(rotate(x)[0, h, s], turned(x[0, h, s], s), rtol=1e-13, atol=1e-13)
+            torch.testing.assert_close(rotate(x, table)[0, h, s], turned(x[0, h, s], s), rtol=1e-13, atol=1e-13)
 
 
 @pytest.mark.parametrize("width", [6, 7])
@@ -106,4 +112,4 @@ def test_what_comes_later_changes_nothing(positions: str, kept: int) -> None:
     module, x = attention(positions), some_input()
     other = x.clone()
     other[:, kept:] = 100.0
-    assert torch.equal(module(x)[:, :kept], module(other)[:, :kept])
+    assert torch.equal(output(module, x)[:, :kept], output(module, other)[:, :kept])

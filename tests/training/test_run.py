@@ -138,7 +138,8 @@ def test_wrong_input_writes_nothing(tiny_corpus: Corpus, tmp_path: Path) -> None
     refused("option variant of router rl-r", router=RouterSpec("rl-r", 4, options={"variant": "Q"}))
     refused("do not divide a batch", replace(EXECUTION, micro_batches=3))
     refused("execution.save_every must be at least 1", replace(EXECUTION, save_every=0))
-    refused("execution.compile is not of use yet", replace(EXECUTION, compile=True))
+    refused("execution.compile is one of auto", replace(EXECUTION, compile="all"))
+    refused("needs a GPU", replace(EXECUTION, compile="step"))
     refused("precision is auto", replace(EXECUTION, precision="int8"))
     if not torch.cuda.is_available():
         refused("no GPU", replace(EXECUTION, device="cuda"))
