@@ -58,6 +58,14 @@ def forward_and_backward(model: Transformer, tokens_BS: Tensor, step: Tensor) ->
         parameter.grad = None
 
 
+def dropped_share(model: Transformer, tokens_BS: Tensor, step: Tensor) -> float:
+    """Of all assignments: what is dropped is not computed, so that a router that drops looks quick."""
+    with torch.no_grad():
+        output = model(tokens_BS[:, :-1], step_context(model.spec, step, tokens_BS[:, :-1], 0))
+    kept = [layer.kept_N.float().mean() for layer in output.layers]
+    return 1 - float(sum(kept)) / len(kept) if kept else 0.0
+
+
 def graphs_made() -> int:
     return torch._dynamo.utils.counters["stats"]["unique_graphs"]
 
@@ -97,6 +105,8 @@ def measure(architecture: Architecture, router: RouterSpec, positions: str, opti
 
     found = {"fb_ms": medians({"fb": both})["fb"], "fb_peak_mib": peak_mib(both)}
     found["graphs"] = graphs_made() - before
+    with torch.compiler.set_stance("force_eager"):
+        found["dropped"] = dropped_share(model, tokens_BS, step)
     found["waits"] = waits(both)
     if options.whole and spec.counts.total_params * 20 < 1e11:
         optimizer = Optimizer(model, spec.train)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from tiny_runs import EXECUTION, ROUTERS, make_spec
 
 from routelaw.corpus import Corpus
 from routelaw.specs.architecture import Architecture
+from routelaw.training.graphed_step import GraphedStep
 from routelaw.training.run import run
 from routelaw.training.state import TrainState
 from routelaw.training.step import take_step
@@ -63,3 +65,50 @@ def test_a_step_that_is_not_finite_updates_nothing(tiny_corpus: Corpus) -> None:
         state.model.final_norm.weight[0] = torch.nan
     assert take_step(state.model, state.optimizer, tokens_BS, spec, 1).read().skipped
     assert all(torch.equal(before[name], value) for name, value in state.optimizer.state().items())
+
+
+@pytest.mark.parametrize("name", ["dense", *(name for name in ROUTERS if name != "base")])
+def test_recorded_steps_are_the_steps(tiny_corpus: Corpus, tmp_path: Path, name: str) -> None:
+    """The same kernels in the same order: a recorded run ends where a compiled one does, and goes on where it stood."""
+    spec = make_spec(tiny_corpus, name, steps=30, learning_rate=1e-2)
+    spec = replace(spec, model=replace(spec.model, architecture=Architecture(64, 2, 2, 32)))
+    found = {}
+    for way in ("off", "blocks", "step"):
+        seen: list[float] = []
+        run(
+            spec,
+            replace(GPU, compile=way, log_every=1),
+            tiny_corpus,
+            tmp_path / way,
+            observe=lambda p, seen=seen: seen.append(p.info.loss),
+        )
+        found[way] = seen
+    assert len(found["step"]) == 30
+    assert found["step"] == pytest.approx(found["blocks"], abs=1e-3)
+    assert found["step"] == pytest.approx(found["off"], abs=0.1)
+    with pytest.raises(Stopped):
+        run(spec, replace(GPU, compile="step"), tiny_corpus, tmp_path / "again", observe=stop_after(17))
+    result = run(spec, replace(GPU, compile="step"), tiny_corpus, tmp_path / "again")
+    assert result.loss_validation == pytest.approx(run_loss(tmp_path / "step"), abs=2e-2)
+
+
+def run_loss(folder: Path) -> float:
+    return json.loads((folder / "result.json").read_text())["loss_validation"]
+
+
+def test_a_recorded_step_skips_what_is_not_finite(tiny_corpus: Corpus) -> None:
+    spec = make_spec(tiny_corpus, "s-base", steps=40, batch=8)
+    state = TrainState.start(spec, tiny_corpus, torch.device("cuda"), torch.bfloat16)
+    take = GraphedStep(state.model, state.optimizer, spec)
+    tokens_BS = torch.randint(spec.model.vocabulary, (8, spec.model.sequence_length + 1), device="cuda")
+    for step in range(6):
+        assert not take(tokens_BS, step).read().skipped
+    before = {name: value.clone() for name, value in state.optimizer.state().items()}
+    kept = state.model.final_norm.weight.detach().clone()
+    with torch.no_grad():
+        state.model.final_norm.weight[0] = torch.nan
+    assert take(tokens_BS, 6).read().skipped
+    assert all(torch.equal(before[name], value) for name, value in state.optimizer.state().items())
+    with torch.no_grad():
+        state.model.final_norm.weight.copy_(kept)
+    assert not take(tokens_BS, 7).read().skipped
