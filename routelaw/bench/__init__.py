@@ -1,7 +1,7 @@
 """What things cost here: tables of ratios against named baselines, measured in one run on a GPU or a CPU.
 
 One module per table, found by name. Each has `Options`, their presets (`FULL` as published, `ON_CPU` for two cores in
-two minutes together, `QUICK` to see that it works), and
+a minute or two together, `QUICK` to see that it works), and
 
     rows(options)           what was measured, one row at a time
     table(options, rows)    the same with its words

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from functools import partial
 
 from routelaw.bench.clock import COPIED, CUDA, DTYPE, PRECISION, attempt, bandwidth, here, race
-from routelaw.bench.layer import Problem
+from routelaw.bench.layer import DENSE, Problem
 from routelaw.bench.table import Row, Table, gathered, row
 
 PASSES = 3
 """Over the weights: read, read again, and the gradient written."""
-OURS, DENSE, FLOOR = "routed (ms)", "dense (ms)", "floor (ms)"
+OURS, FLOOR = "routed (ms)", "floor (ms)"
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,6 @@ def rows(options: Options) -> Iterator[Row]:
 
 def _measured(experts: int, bytes_per_s: float, options: Options) -> Row:
     problem = Problem(options.width, experts, options.tokens)
-    # Dense takes part every time: the ratio is of two that were disturbed alike.
     ran = race({OURS: problem.both(problem.ours(options.compile)), DENSE: problem.dense(options.compile)})
     floor_ms = 1e3 * PASSES * weight_bytes(options.width, experts) / bytes_per_s
     figures = dict(ran.ms) | {

@@ -67,7 +67,7 @@ class Options:
 
 
 FULL = Options()
-ON_CPU = Options(("0.8M",), experts=8, tokens=2048, length=256, vocabulary=2048)
+ON_CPU = Options(("0.8M",), experts=8, tokens=1024, length=256, vocabulary=2048)
 QUICK = Options(
     ("0.05M",), ("dense", "switch", "s-base"), ("rope",), experts=4, tokens=256, length=64, vocabulary=100
 )  # fmt: skip

@@ -39,7 +39,7 @@ class Options:
 
 
 FULL = Options()
-ON_CPU = Options(tokens=4096, shapes=((64, 1), (64, 4), (256, 1)))
+ON_CPU = Options(tokens=2048, shapes=((64, 1), (64, 4), (256, 1)))
 QUICK = Options(tokens=512, shapes=((64, 1), (64, 4)))
 
 

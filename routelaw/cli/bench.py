@@ -34,8 +34,8 @@ def bench(
 ) -> None:
     """Measure Sinkhorn, a routed layer, its cost against E, attention and whole models, each against a baseline.
 
-    On a GPU at the published shapes, compiled, which takes many minutes. On a CPU eager, at shapes that take about two
-    minutes in all on two cores.
+    On a GPU at the published shapes, compiled, which takes many minutes. On a CPU eager, at shapes that take a
+    minute or two in all on two cores.
     """
     from routelaw.cli.output import print_json, show
 
@@ -84,7 +84,7 @@ def _words(quick: bool, cuda: bool) -> str:
         return "Tiny shapes, to see that it works: overheads rule, so times and ratios mean little."
     if cuda:
         return "On the GPU: published shapes, compiled. The first calls compile, so this takes many minutes."
-    return "No GPU: eager, float32, and shapes that take about two minutes in all on two cores; GPU figures differ."
+    return "No GPU: eager, float32, and shapes that take a minute or two in all on two cores; GPU figures differ."
 
 
 def _show(table: Table) -> None:
