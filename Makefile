@@ -23,12 +23,13 @@ demo: $(STAMP)  ## the whole loop, small: corpus, sweep, laws, page (a few minut
 test: $(STAMP)  ## the test suite (CPU, a few minutes)
 	$(BIN)/python -m pytest -n auto
 
-check: $(STAMP)  ## format, lint, types, import direction, spelling
+check: $(STAMP)  ## format, lint, types, import direction, spelling, RESULTS.md
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/pyrefly check
 	$(BIN)/lint-imports
 	$(BIN)/codespell
+	$(BIN)/python benchmarks/results_md.py --check
 
 bench: $(STAMP)  ## benchmarks: ratios against named baselines
 	$(BIN)/python benchmarks/fit.py

@@ -11,12 +11,10 @@ import argparse
 from collections import defaultdict
 
 import torch
-from gpu_clock import CUDA, DEVICE, device_words
-from gpu_step import built, forward_and_backward
 from torch.profiler import ProfilerActivity, profile
 
-from routelaw.specs.run import ModelSpec, RouterSpec, RunSpec, TrainSpec
-from routelaw.specs.sizes import get_size
+from routelaw.bench.clock import CUDA, here
+from routelaw.bench.models import Options, Trial
 
 
 def main() -> None:
@@ -30,17 +28,15 @@ def main() -> None:
     parser.add_argument("--vocabulary", type=int, default=32_000)
     parser.add_argument("--top", type=int, default=25)
     asked = parser.parse_args()
-    router = RouterSpec() if asked.router == "dense" else RouterSpec(asked.router, asked.experts)
-    model = ModelSpec(get_size(asked.size), asked.vocabulary, asked.length, asked.positions)
-    spec = RunSpec(model, router, TrainSpec(steps=10, batch=asked.tokens // asked.length), "random tokens")
-    net = built(spec).train()
-    tokens_BS = torch.randint(asked.vocabulary, (spec.train.batch, asked.length + 1), device=DEVICE)
-    step = torch.zeros((), dtype=torch.int64, device=DEVICE)
+    shape = Options(
+        experts=asked.experts, tokens=asked.tokens, length=asked.length, vocabulary=asked.vocabulary, compile=True
+    )
+    trial = Trial("profiled", shape.spec(asked.size, asked.router, asked.positions), shape)
     for _ in range(3):
-        forward_and_backward(net, tokens_BS, step)
+        trial.forward_and_backward()
     activity = ProfilerActivity.CUDA if CUDA else ProfilerActivity.CPU
     with profile(activities=[activity]) as found:
-        forward_and_backward(net, tokens_BS, step)
+        trial.forward_and_backward()
         if CUDA:
             torch.cuda.synchronize()
     spent, calls = defaultdict(float), defaultdict(int)
@@ -48,7 +44,7 @@ def main() -> None:
         spent[event.name] += (event.device_time if CUDA else event.self_cpu_time_total) / 1e3
         calls[event.name] += 1
     total = sum(spent.values())
-    print(f"{device_words()}: {asked.size} {asked.router} {asked.positions}, {total:.1f} ms of kernels")
+    print(f"{here()}: {asked.size} {asked.router} {asked.positions}, {total:.1f} ms of kernels")
     for name in sorted(spent, key=lambda n: -spent[n])[: asked.top]:
         print(f"{spent[name]:8.2f} ms {spent[name] / total:6.1%} {calls[name]:5}× {name[:110]}")
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from routelaw.bench.table import Table
 from routelaw.fitting import Points, select_points
 from routelaw.laws import get_law
 from routelaw.runs.fetch import find_released
@@ -73,6 +74,17 @@ def append(benchmark: str, data: str, figures: dict[str, Any], device: str = "")
     }
     with RESULTS.open("a", encoding="utf-8") as file:
         file.write(json.dumps(line, ensure_ascii=False) + "\n")
+
+
+def append_table(benchmark: str, table: Table) -> None:
+    """A table of `routelaw.bench` as such a line."""
+    append(benchmark, table.setting, table.figures(), str(table.machine))
+
+
+def lines(path: Path = RESULTS) -> list[dict[str, Any]]:
+    """Every line there is, oldest first as they were appended."""
+    with path.open(encoding="utf-8") as file:
+        return [json.loads(line) for line in file if line.strip()]
 
 
 def _commit() -> str:

@@ -8,7 +8,22 @@ from contextlib import suppress
 
 import typer
 
-from routelaw.cli import compare, corpus, count, data, demo, epc, fit, plan, report, reproduce, runs, sweep, train
+from routelaw.cli import (
+    bench,
+    compare,
+    corpus,
+    count,
+    data,
+    demo,
+    epc,
+    fit,
+    plan,
+    report,
+    reproduce,
+    runs,
+    sweep,
+    train,
+)
 from routelaw.cli import eval as evaluate
 from routelaw.errors import LOST_CONTACT, InputError, LostContact
 
@@ -30,6 +45,7 @@ app.command(short_help="Train every run of a grid, or go on")(sweep.sweep)
 app.add_typer(runs.app, name="runs", short_help="The runs of a store: list, show, export …")
 app.command(short_help="A page on a store or a table of losses")(report.report)
 app.command("eval", short_help="Likelihood of texts under a run")(evaluate.evaluate)
+app.command(short_help="How fast it is here, against baselines")(bench.bench)
 app.command(short_help="Parameters and FLOPs of a model, exactly")(count.count)
 app.add_typer(corpus.app, name="corpus", short_help="Turn text into tokens")
 app.add_typer(data.app, name="data", short_help="The losses released with the paper")

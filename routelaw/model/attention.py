@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from routelaw.model.parallel import NOBODY_ELSE, Team
+from routelaw.model.relative_attention import relative_attention
 from routelaw.specs.architecture import Architecture
 from routelaw.specs.run import ModelSpec
 
@@ -28,18 +29,6 @@ def sinusoids(length: int, width: int, device: torch.device, dtype: torch.dtype)
     rate = torch.exp(torch.arange(0, width, 2, device=device, dtype=torch.float64) * (-math.log(ROPE_BASE) / width))
     angle = distance[:, None] * rate
     return torch.cat([angle.sin(), angle.cos()], dim=-1)[:, :width].to(dtype)
-
-
-def by_distance_to_by_key(score_BHSS: Tensor) -> Tensor:
-    """Scores indexed by distance i−j, (…, i, distance), moved to (…, i, j); entries with j > i are garbage to be
-    masked.
-
-    Row i reversed holds distances S−1 … 0; shifting it left by S−1−i puts distance i−j at column j. A pad and a
-    reshape do it.
-    """
-    B, H, S, _ = score_BHSS.shape
-    padded = F.pad(score_BHSS.flip(-1), (1, 0))
-    return padded.reshape(B, H, S + 1, S)[:, :, 1:].reshape(B, H, S, S)
 
 
 def turns(length: int, kv_size: int, device: torch.device, dtype: torch.dtype) -> Tensor:
@@ -83,17 +72,10 @@ class Attention(nn.Module):
         if self.positions == "rope":
             mixed = F.scaled_dot_product_attention(rotate(q, table), rotate(k, table), v, is_causal=True)
         else:
-            mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=self._relative_scores(table, q))
+            r_SHV = self.relative(table).view(len(table), self.heads, self.kv_size)
+            mixed = relative_attention(q, k, v, r_SHV)
         B, _, S, _ = mixed.shape
         return self.tensor.leave(self.out(mixed.transpose(1, 2).reshape(B, S, self.heads * self.kv_size)))
-
-    def _relative_scores(self, wave_SD: Tensor, q_BHSV: Tensor) -> Tensor:
-        """q_i·r_{i−j}/√v where j ≤ i and −∞ elsewhere: an additive mask for the attention product."""
-        S = len(wave_SD)
-        r_SHV = self.relative(wave_SD).view(S, self.heads, self.kv_size)
-        by_distance = torch.einsum("bhsv,thv->bhst", q_BHSV, r_SHV) / math.sqrt(self.kv_size)
-        future = torch.ones(S, S, dtype=torch.bool, device=q_BHSV.device).triu(1)
-        return by_distance_to_by_key(by_distance).masked_fill(future, float("-inf"))
 
     def _heads(self, x_BSI: Tensor) -> Tensor:
         B, S, _ = x_BSI.shape

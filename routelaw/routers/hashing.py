@@ -101,6 +101,7 @@ class Hash(Router):
                 f"router hash: {tuple(counts_V.shape)} token counts do not fit a vocabulary of {self.vocabulary}."
             )
         self.table_VK.copy_(greedy_table(counts_V.cpu().to(torch.int64), self.experts, self.k))
+        self._checked = True
 
     def route(self, x_TD: Tensor, token_ids_T: Tensor, ctx: RouteContext) -> Routing:
         if not self._checked:  # once, since asking waits for the device; a loaded checkpoint has brought the table

@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from routelaw.model.attention import Attention, by_distance_to_by_key, position_table, rotate, sinusoids, turns
+from routelaw.model.attention import Attention, position_table, rotate, sinusoids, turns
+from routelaw.model.relative_attention import biased, by_distance_to_by_key, in_pieces
 from routelaw.specs.architecture import Architecture
 from routelaw.specs.run import ModelSpec
 
@@ -113,3 +114,18 @@ def test_what_comes_later_changes_nothing(positions: str, kept: int) -> None:
     other = x.clone()
     other[:, kept:] = 100.0
     assert torch.equal(output(module, x)[:, :kept], output(module, other)[:, :kept])
+
+
+@pytest.mark.parametrize(("length", "rows"), [(1, 4), (8, 4), (11, 4), (5, 8), (9, 1)])
+def test_pieces_of_the_queries_make_the_same(length: int, rows: int) -> None:
+    """Values and gradients, whether or not the pieces come out even."""
+    generator = torch.Generator().manual_seed(3)
+    q, k, v = (
+        torch.randn(2, 3, length, 4, generator=generator, dtype=torch.float64).requires_grad_() for _ in range(3)
+    )
+    r = torch.randn(length, 3, 4, generator=generator, dtype=torch.float64).requires_grad_()
+    against = torch.randn(2, 3, length, 4, generator=generator, dtype=torch.float64)
+    whole, pieces = biased(q, k, v, r), in_pieces(q, k, v, r, rows)
+    torch.testing.assert_close(pieces, whole, rtol=1e-12, atol=1e-12)
+    for one, two in zip(*(torch.autograd.grad(x, (q, k, v, r), against) for x in (pieces, whole)), strict=True):
+        torch.testing.assert_close(one, two, rtol=1e-11, atol=1e-11)

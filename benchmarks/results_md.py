@@ -1,0 +1,110 @@
+"""benchmarks/RESULTS.md from results.jsonl: of every GPU benchmark the newest line of each device, as a table.
+
+    python benchmarks/results_md.py [--check]
+
+Nothing in it is typed by hand, and the same ledger gives the same page. `--check` writes nothing and exits with 1 when
+the page is not what the ledger gives.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import math
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+LEDGER, PAGE = HERE / "results.jsonl", HERE / "RESULTS.md"
+PREFIX = "gpu_"
+FAILED = "failed: "
+HEAD = """# Results
+
+Written by `python benchmarks/results_md.py` from results.jsonl: of every GPU benchmark the newest line of each device.
+Ratios are against the baseline that the benchmark names, measured in the same run. Columns and shapes are explained in
+the benchmark itself. A commit with `+changes` had changes beside it that were not yet recorded.
+"""
+
+
+def newest(lines: Iterable[dict[str, Any]]) -> dict[str, dict[str, dict[str, Any]]]:
+    """By benchmark and device, both in alphabetical order; of equal dates the later line."""
+    found: dict[str, dict[str, dict[str, Any]]] = {}
+    for line in lines:
+        if line["benchmark"].startswith(PREFIX):
+            of_device = found.setdefault(line["benchmark"], {})
+            if line["date"] >= of_device.get(line["device"], line)["date"]:
+                of_device[line["device"]] = line
+    return {name: dict(sorted(found[name].items())) for name in sorted(found)}
+
+
+def page(lines: Iterable[dict[str, Any]], folder: Path = HERE) -> str:
+    parts = [HEAD]
+    for name, by_device in newest(lines).items():
+        parts.append(f"\n## {name}\n\n{about(folder / f'{name}.py')}")
+        parts += [section(line) for line in by_device.values()]
+    if len(parts) == 1:
+        parts.append("\nThere are none yet.\n")
+    return "".join(parts)
+
+
+def about(script: Path) -> str:
+    """The first sentence of its docstring."""
+    said = ast.get_docstring(ast.parse(script.read_text(encoding="utf-8"))) if script.is_file() else None
+    return said.split("\n\n")[0] + "\n" if said else ""
+
+
+def section(line: dict[str, Any]) -> str:
+    rows: dict[str, dict[str, Any]] = {}
+    for key, value in line["figures"].items():
+        row, column = key.split("/", 1) if "/" in key else ("", key)
+        rows.setdefault(row, {})[column] = value
+    columns = list(dict.fromkeys(column for row in rows.values() for column in row))
+    head = (
+        f"\n### {escaped(line['device'])}\n\n{escaped(line['data'])}. {line['date'][:10]}, commit {line['commit']}.\n\n"
+    )
+    grid = [["", *map(escaped, columns)], ["---", *["---:"] * len(columns)]]
+    grid += [[escaped(name), *(cell(row.get(column)) for column in columns)] for name, row in rows.items()]
+    failures = [
+        f"- {escaped(name)}, {escaped(column)}: {escaped(value)}\n"
+        for name, row in rows.items() for column, value in row.items() if isinstance(value, str)
+    ]  # fmt: skip
+    return head + "".join(f"| {' | '.join(cells)} |\n" for cells in grid) + ("\n" + "".join(failures)) * bool(failures)
+
+
+def cell(value: Any) -> str:
+    if isinstance(value, str):
+        return "failed" if value.startswith(FAILED) else escaped(value)
+    if value is None or not math.isfinite(value):
+        return "–"
+    return f"{value:,.0f}" if abs(value) >= 1e4 else f"{value:.4g}"
+
+
+def escaped(text: str) -> str:
+    """So that no word of a machine or an error becomes markup."""
+    for mark in "\\`*_|<>[]":
+        text = text.replace(mark, f"\\{mark}")
+    return " ".join(text.split())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
+    parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 when the page is stale")
+    parser.add_argument("--ledger", type=Path, default=LEDGER)
+    parser.add_argument("--page", type=Path, default=PAGE)
+    options = parser.parse_args()
+    with options.ledger.open(encoding="utf-8") as file:
+        wanted = page(json.loads(line) for line in file if line.strip())
+    if options.check:
+        if not options.page.is_file() or options.page.read_text(encoding="utf-8") != wanted:
+            sys.exit(f"{options.page.name} is not what {options.ledger.name} gives: run benchmarks/results_md.py.")
+        return
+    beside = options.page.with_name(options.page.name + ".new")
+    beside.write_text(wanted, encoding="utf-8")
+    beside.replace(options.page)
+
+
+if __name__ == "__main__":
+    main()

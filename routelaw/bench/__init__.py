@@ -1,0 +1,36 @@
+"""What things cost here: tables of ratios against named baselines, measured in one run on a GPU or a CPU.
+
+One module per table, found by name. Each has `Options`, their presets (`FULL` as published, `ON_CPU` for two cores in
+a minute or two together, `QUICK` to see that it works), and
+
+    rows(options)           what was measured, one row at a time
+    table(options, rows)    the same with its words
+    measure(options)        both at once
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from typing import Any
+
+from routelaw.bench.table import Row, Table
+
+TABLES = ("sinkhorn", "layer", "experts", "attention", "models")
+Follow = Callable[[Iterable[Row]], Iterator[Row]]
+
+
+def preset(name: str, quick: bool = False, **given: Any) -> Any:
+    """The options of a table that suit this machine, and what was given instead of some of them."""
+    from routelaw.bench.clock import CUDA
+
+    module = importlib.import_module(f"{__name__}.{name}")
+    fitting = module.QUICK if quick else module.FULL if CUDA else module.ON_CPU
+    return replace(fitting, **given)
+
+
+def measured(name: str, options: Any, follow: Follow = iter) -> Table:
+    """A table by name; `follow` sees its rows as they come."""
+    module = importlib.import_module(f"{__name__}.{name}")
+    return module.table(options, follow(module.rows(options)))

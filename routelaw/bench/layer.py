@@ -1,0 +1,170 @@
+"""A routed layer against a dense FFW of the same FLOPs, forward and backward.
+
+K = 1, hidden layer 4d, weighted outputs; load even, and with Zipf's skew of .7. Figures are fractions of the dense
+FFW's speed: dispatch, both products, GELU, combine and weighting, and all gradients. In the race: our layer eager and
+compiled (its product is one operation to the compiler), and torch's `grouped_mm` in the plainest layer around it.
+
+Shapes: T tokens, N = T assignments, D width, F = 4D hidden, E experts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import product
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from routelaw.bench.clock import CUDA, DEVICE, DTYPE, PRECISION, Work, attempt, both_ways, here, normal, peak_mib, race
+from routelaw.bench.table import Row, Table, gathered, row
+from routelaw.model.experts import Experts
+from routelaw.routers.router import Routing
+
+SKEW = 0.7
+DENSE = "dense (ms)"
+MOST_WITH_SKEW = 64
+LARGEST = 1024 * 1024 * 512
+"""d²·E: 34 GB of weights and gradients in bfloat16."""
+
+
+@dataclass(frozen=True)
+class Options:
+    widths: tuple[int, ...] = (512, 1024, 2048)
+    experts: tuple[int, ...] = (8, 64, 512)
+    tokens: int = 65_536
+    compile: bool = CUDA
+
+
+FULL = Options()
+ON_CPU = Options((256,), (8, 64), 2048)
+QUICK = Options((32,), (4,), 256)
+
+
+def choices(tokens: int, experts: int, skew: float) -> Tensor:
+    """An expert for each token, in random order: even, or with a share of rank^−skew."""
+    share_E = torch.arange(1, experts + 1, dtype=torch.float64) ** -skew
+    taken_E = (tokens * share_E / share_E.sum()).floor().long()
+    taken_E[0] += tokens - taken_E.sum()
+    expert_N = torch.arange(experts).repeat_interleave(taken_E)
+    return expert_N[torch.randperm(tokens, generator=torch.Generator().manual_seed(3))].to(DEVICE)
+
+
+def plain_layer(x_TD: Tensor, up: Tensor, down: Tensor, expert_N: Tensor, weight_N: Tensor) -> Tensor:
+    """The shortest layer around torch's own grouped product."""
+    order_N = torch.argsort(expert_N, stable=True)
+    none_E = torch.zeros(up.shape[0], dtype=torch.int32, device=x_TD.device)
+    ends_E = none_E.scatter_add(0, expert_N, torch.ones_like(expert_N, dtype=torch.int32)).cumsum(0).to(torch.int32)
+    hidden_NF = F.gelu(F.grouped_mm(x_TD[order_N], up, offs=ends_E))
+    made_ND = F.grouped_mm(hidden_NF, down, offs=ends_E)
+    return torch.empty_like(made_ND).index_copy(0, order_N, made_ND) * weight_N[:, None].to(made_ND.dtype)
+
+
+class Problem:
+    """A layer with its tokens, their experts and what comes back; ways to compute it, and the dense FFW beside."""
+
+    def __init__(self, width: int, experts: int, tokens: int, skew: float = 0.0) -> None:
+        self.width = width
+        self.x_TD, self.against_TD = normal(tokens, width).requires_grad_(), normal(tokens, width, seed=1)
+        with torch.device(DEVICE):
+            self.layer = Experts(width, experts).to(DTYPE)
+        for number, parameter in enumerate(self.layer.parameters()):
+            parameter.data = normal(*parameter.shape, seed=2 + number, scale=parameter.shape[1] ** -0.5)
+        self.up, self.down = self.layer.up[0], self.layer.down[0]
+        self.expert_N = choices(tokens, experts, skew)
+        self.weight_N = torch.rand(tokens, device=DEVICE).requires_grad_()
+        self.kept_N = torch.ones(tokens, dtype=torch.bool, device=DEVICE)
+        self.token_N = torch.arange(tokens, device=DEVICE)
+
+    def ours(self, compiled: bool) -> Callable[[], Tensor]:
+        def layer(x_TD: Tensor, weight_N: Tensor) -> Tensor:
+            return self.layer(x_TD, x_TD, Routing(self.token_N, self.expert_N, weight_N), self.kept_N)
+
+        made = torch.compile(layer, dynamic=False, fullgraph=True) if compiled else layer
+        return lambda: made(self.x_TD, self.weight_N)
+
+    def plain(self, compiled: bool) -> Callable[[], Tensor]:
+        made = torch.compile(plain_layer, dynamic=False, fullgraph=True) if compiled else plain_layer
+        return lambda: made(self.x_TD, self.up, self.down, self.expert_N, self.weight_N)
+
+    def both(self, function: Callable[[], Tensor]) -> Work:
+        return both_ways(function, [self.x_TD, self.weight_N, self.up, self.down], self.against_TD)
+
+    def dense(self, compiled: bool) -> Work:
+        up = normal(self.width, 4 * self.width, seed=5, scale=self.width**-0.5).requires_grad_()
+        down = normal(4 * self.width, self.width, seed=6, scale=(4 * self.width) ** -0.5).requires_grad_()
+        made = torch.compile(_ffw, dynamic=False) if compiled else _ffw
+        return both_ways(lambda: made(self.x_TD, up, down), [self.x_TD, up, down], self.against_TD)
+
+
+def _ffw(x_TD: Tensor, up: Tensor, down: Tensor) -> Tensor:
+    return F.gelu(x_TD @ up) @ down
+
+
+def rows(options: Options) -> Iterator[Row]:
+    for width, experts in product(options.widths, options.experts):
+        if width * width * experts > LARGEST:
+            continue
+        for skew in (0.0, SKEW) if experts <= MOST_WITH_SKEW else (0.0,):
+            name = f"d={width} E={experts}" + (f" zipf {skew}" if skew else "")
+            yield attempt(name, partial(_measured, name, width, experts, skew, options))
+
+
+def _measured(name: str, width: int, experts: int, skew: float, options: Options) -> Row:
+    problem = Problem(width, experts, options.tokens, skew)
+    ways = {"ours eager": problem.ours(False)}
+    if options.compile:
+        ways["ours compiled"] = problem.ours(True)
+    if CUDA:
+        ways["grouped_mm eager"] = problem.plain(False)
+    if CUDA and options.compile:
+        ways["grouped_mm compiled"] = problem.plain(True)
+    works = {name: problem.both(way) for name, way in ways.items()}
+    # Dense takes part every time: the ratio is of two that were disturbed alike.
+    ran = race({DENSE: problem.dense(options.compile), **works})
+    figures = {way: ran.ratio(DENSE, way) for way in ways} | {DENSE: ran.ms.get(DENSE, float("nan"))}
+    best = "ours compiled" if options.compile else "ours eager"
+    if best in ran.ms:
+        figures["peak (MiB)"] = peak_mib(works[best])
+        figures["difference"] = _difference(ways[best], problem)
+    return row(name, figures, ran.failures)
+
+
+def _difference(way: Callable[[], Tensor], problem: Problem) -> float:
+    """Relative, from the plainest layer. With gradients, or the compiler would be asked for another variant."""
+    made_TD, wanted_TD = way().detach(), _wanted(problem)
+    return float((made_TD - wanted_TD).norm() / wanted_TD.norm())
+
+
+@torch.no_grad()
+def _wanted(problem: Problem) -> Tensor:
+    """By torch's grouped product, or expert by expert where it has none."""
+    if CUDA:
+        return problem.plain(False)()
+    wanted_TD = torch.zeros_like(problem.x_TD)
+    for expert in range(len(problem.up)):
+        of_T = problem.expert_N == expert
+        wanted_TD[of_T] = _ffw(problem.x_TD[of_T], problem.up[expert], problem.down[expert])
+    return wanted_TD * problem.weight_N[:, None]
+
+
+def table(options: Options, rows: Iterable[Row]) -> Table:
+    how = "compiled" if options.compile else "eager"
+    columns = {
+        "ours compiled": "our layer, compiled",
+        "ours eager": "our layer",
+        "grouped_mm compiled": "the plainest layer around torch's grouped_mm, compiled",
+        "grouped_mm eager": "the same, eager",
+        DENSE: "the baseline, in the same race",
+        "peak (MiB)": "what ours allocates",
+        "difference": "relative, of ours from the plainest layer",
+    }
+    setting = f"One routed layer, forward and backward: {options.tokens:,} random tokens, K = 1, FFW 4d, {PRECISION}"
+    baseline = f"a dense FFW of the same FLOPs, {how}; figures are fractions of its speed"
+    return gathered("layer", setting, baseline, columns, rows, here())
+
+
+def measure(options: Options) -> Table:
+    return table(options, rows(options))

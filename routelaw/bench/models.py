@@ -1,0 +1,218 @@
+"""Whole models: what routing adds to a dense model of equal N, forward and backward, and the whole step.
+
+K = 1, R = ½, nothing dropped unless asked, random tokens. A router's figures are its time over that of `switch` and
+over that of the dense model. Eager models take turns; compiled ones are measured one after the other, as together they might not fit.
+`whole` adds the optimiser's step (float32 masters, AdamW), alone and amortised over the paper's batch of 256 sequences.
+Graphs compiled and waits for the device are counted in a step after the first ones.
+
+Shapes: B batch, S sequence, T = B·S tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import product
+
+import torch
+
+from routelaw.bench.clock import (
+    ALL,
+    CUDA,
+    DEVICE,
+    DTYPE,
+    PRECISION,
+    Work,
+    attempt,
+    here,
+    peak_mib,
+    race,
+    reason,
+    release,
+)
+from routelaw.bench.table import Row, Table, gathered, row
+from routelaw.model.transformer import Transformer
+from routelaw.specs.run import ModelSpec, RouterSpec, RunSpec, TrainSpec
+from routelaw.specs.sizes import get_size
+from routelaw.training.optimizer import Optimizer
+from routelaw.training.step import layer_losses, step_context, take_step, weighted_sum
+
+PAPER_BATCH = 256
+MOST_OPTIMIZED = 5e9
+"""Parameters: with masters and moments they take 20 bytes each."""
+FB, STEP = "fb (ms)", "step (ms)"
+
+
+@dataclass(frozen=True)
+class Options:
+    sizes: tuple[str, ...] = ("130M", "370M")
+    routers: tuple[str, ...] = ("dense", "switch", "s-base", "rl-r", "hash")
+    positions: tuple[str, ...] = ("rope", "xl")
+    experts: int = 64
+    tokens: int = 32_768
+    length: int = 2048
+    vocabulary: int = 32_000
+    capacity: float = 0.0
+    """0 drops nothing: what a router drops is not computed, and it would look quick."""
+    whole: bool = False
+    """Time the optimiser's step, too."""
+    compile: bool = CUDA
+
+    def spec(self, size: str, router: str, positions: str) -> RunSpec:
+        return RunSpec(
+            ModelSpec(get_size(size), self.vocabulary, self.length, positions),
+            RouterSpec() if router == "dense" else RouterSpec(router, self.experts, capacity_factor=self.capacity),
+            TrainSpec(steps=1000, batch=self.tokens // self.length),
+            corpus="random tokens",
+        )
+
+
+FULL = Options()
+ON_CPU = Options(("0.8M",), experts=8, tokens=1024, length=256, vocabulary=2048)
+QUICK = Options(
+    ("0.05M",), ("dense", "switch", "s-base"), ("rope",), experts=4, tokens=256, length=64, vocabulary=100
+)  # fmt: skip
+
+
+def built(spec: RunSpec, compiled: bool) -> Transformer:
+    """Drawn where it is used: a billion numbers take a CPU a minute."""
+    honest, Transformer.initialise = Transformer.initialise, lambda self, seed: None
+    try:
+        with torch.device(DEVICE):
+            model = Transformer(spec).to(DTYPE)
+    finally:
+        Transformer.initialise = honest
+    for name, parameter in model.named_parameters():
+        if "norm" in name or name.endswith("router.bias"):
+            parameter.data.fill_(float("norm" in name and not name.endswith("bias")))
+        else:
+            parameter.data.normal_(0, 0.02)
+    for block in model.blocks if compiled else ():
+        block.compile(fullgraph=True, dynamic=False)
+    return model.train()
+
+
+def graphs_made() -> int:
+    return torch._dynamo.utils.counters["stats"]["unique_graphs"]
+
+
+def waits(work: Work, what: str) -> dict[str, str]:
+    """Empty, or why the call waits for the device."""
+    if not CUDA:
+        return {}
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        work()
+        return {}
+    except RuntimeError as error:
+        return {f"{what} without waiting": reason(error)}
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+def rows(options: Options) -> Iterator[Row]:
+    for size, positions in product(options.sizes, options.positions):
+        times: dict[str, float] = {}
+        # Compiled ones have the device, and the compiler's limit of variants, to themselves.
+        for group in [(router,) for router in options.routers] if options.compile else [options.routers]:
+            found = _raced(size, positions, group, options)
+            release()
+            times |= {router: r.figures[FB] for router, r in found.items() if FB in r.figures}
+            for router, r in found.items():
+                both = [other for other in ("dense", "switch") if {other, router} <= times.keys()]
+                over = row(r.name, {f"over {other}": times[router] / times[other] for other in both})
+                yield replace(r, figures={**over.figures, **r.figures})
+
+
+def _raced(size: str, positions: str, routers: tuple[str, ...], options: Options) -> dict[str, Row]:
+    names = {router: f"{size} {positions} {router}" for router in routers}
+    trials: dict[str, Trial] = {}
+    found: dict[str, Row] = {}
+    for router, name in names.items():
+        try:
+            trials[router] = Trial(name, options.spec(size, router, positions), options)
+        except Exception as error:
+            found[router] = row(name, {}, {ALL: reason(error)})
+    ran = race({router: trial.forward_and_backward for router, trial in trials.items()})
+    found |= {router: row(names[router], {}, {FB: why}) for router, why in ran.failures.items()}
+    found |= {router: attempt(names[router], partial(trials[router].row, ms)) for router, ms in ran.ms.items()}
+    return {router: found[router] for router in routers}
+
+
+class Trial:
+    """A model with its tokens, and what is measured of it."""
+
+    def __init__(self, name: str, spec: RunSpec, options: Options) -> None:
+        torch.manual_seed(0)
+        self.name, self.spec, self.options, self.graphs_before = name, spec, options, graphs_made()
+        self.model = built(spec, options.compile)
+        self.tokens_BS = torch.randint(options.vocabulary, (spec.train.batch, options.length + 1), device=DEVICE)
+        self.number = torch.zeros((), dtype=torch.int64, device=DEVICE)
+
+    def forward_and_backward(self) -> None:
+        self.number.add_(1)
+        ids_BS, target_T = self.tokens_BS[:, :-1], self.tokens_BS[:, 1:].flatten()
+        output = self.model(ids_BS, step_context(self.spec, self.number, ids_BS, 0))
+        nll_T = self.model.token_nll(output.hidden_TD, target_T)
+        losses = layer_losses(self.model, output, nll_T.detach())
+        (nll_T.sum() / nll_T.numel() + weighted_sum(self.model, losses, nll_T)).backward()
+        for parameter in self.model.parameters():
+            parameter.grad = None
+
+    def row(self, fb_ms: float) -> Row:
+        """All figures, given the time of forward and backward."""
+        figures = {FB: fb_ms, "fb peak (MiB)": peak_mib(self.forward_and_backward)}
+        graphs = graphs_made() - self.graphs_before
+        failures = waits(self.forward_and_backward, "forward and backward")
+        figures |= {"waits": len(failures)} if CUDA else {}
+        if self.options.whole and self.spec.counts.total_params < MOST_OPTIMIZED:
+            more, why = self._whole(fb_ms)
+            figures, failures = figures | more, failures | why
+        figures["tokens per s"] = 1e3 * self.options.tokens / figures.get(STEP, fb_ms)
+        if self.options.compile:
+            figures |= {"graphs": graphs, "graphs later": graphs_made() - self.graphs_before - graphs}
+        return row(self.name, figures, failures)
+
+    def _whole(self, fb_ms: float) -> tuple[dict[str, float], dict[str, str]]:
+        """Figures of the step, and why it fails or waits for the device."""
+        optimizer, number = Optimizer(self.model, self.spec.train), iter(range(10**6))
+
+        def step() -> None:
+            take_step(self.model, optimizer, self.tokens_BS, self.spec, next(number))
+
+        ran = race({STEP: step})
+        if ran.failures:
+            return {}, ran.failures
+        alone = ran.ms[STEP] - fb_ms
+        waited = waits(step, "a step")
+        amortised = fb_ms + alone * len(self.tokens_BS) / PAPER_BATCH
+        figures = dict(ran.ms) | {"optimizer (ms)": alone, "amortised (ms)": amortised}
+        return figures | ({"waits in step": len(waited)} if CUDA else {}), waited
+
+
+def table(options: Options, rows: Iterable[Row]) -> Table:
+    how = "blocks compiled" if options.compile else "eager"
+    columns = {
+        "over dense": "forward and backward, over the dense model's",
+        "over switch": "the same, over Switch's",
+        FB: "forward and backward",
+        STEP: "with the optimiser",
+        "optimizer (ms)": "the step less forward and backward",
+        "amortised (ms)": f"a step, were the optimiser's part shared by {PAPER_BATCH} sequences",
+        "tokens per s": "of the whole step where it was timed",
+        "fb peak (MiB)": "what forward and backward allocate",
+        "graphs": "compiled in the first steps",
+        "graphs later": "compiled after them",
+        "waits": "for the device in forward and backward: 0 or 1",
+        "waits in step": "the same of the step",
+    }
+    setting = (
+        f"Whole models, {options.tokens:,} random tokens in sequences of {options.length:,}, E = {options.experts}, "
+        f"K = 1, R = ½, vocabulary {options.vocabulary:,}, {PRECISION}, {how}"
+    )
+    return gathered("models", setting, "the dense model of equal N, and Switch of equal E", columns, rows, here())
+
+
+def measure(options: Options) -> Table:
+    return table(options, rows(options))

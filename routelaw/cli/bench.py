@@ -1,0 +1,103 @@
+"""`routelaw bench`: how fast things are on this machine, as ratios against named baselines."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from routelaw.cli import options
+
+if TYPE_CHECKING:
+    from routelaw.bench.table import Table
+
+MODELS = "models"
+"""The table that has sizes."""
+
+
+def bench(
+    tables: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="TABLE",
+            help="sinkhorn, layer, experts, attention, models; all unless given.",
+            show_default=False,
+        ),
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Tiny shapes, to see that it works; times mean little.")
+    ] = False,
+    sizes: Annotated[
+        list[str] | None, typer.Option(help="Model sizes of the table models, e.g. 130M,370M (repeatable).")
+    ] = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Measure Sinkhorn, a routed layer, its cost against E, attention and whole models, each against a baseline.
+
+    On a GPU at the published shapes, compiled, which takes many minutes. On a CPU eager, at shapes that take a
+    minute or two in all on two cores.
+    """
+    from routelaw.cli.output import print_json, show
+
+    wanted = _asked(tables or [])
+    more = _given(wanted, sizes or [])
+    from routelaw.bench import measured, preset
+    from routelaw.bench.clock import CUDA
+
+    if not as_json:
+        show(_words(quick, CUDA))
+    done = []
+    for name in wanted:
+        table = measured(name, preset(name, quick, **more.get(name, {})))
+        done.append(table)
+        if not as_json:
+            _show(table)
+    if as_json:
+        print_json({"quick": quick, "tables": [table.as_json() for table in done]})
+
+
+def _asked(names: list[str]) -> list[str]:
+    """In the order given, each once; all if there are none."""
+    from routelaw.bench import TABLES
+    from routelaw.cli.choices import one_of
+
+    return list(dict.fromkeys(one_of(name, TABLES, "routelaw bench") for name in names)) or list(TABLES)
+
+
+def _given(wanted: list[str], sizes: list[str]) -> dict[str, dict[str, Any]]:
+    """Options by table. Sizes are looked up here, so that a wrong one is said before anything is measured."""
+    from routelaw.errors import InputError
+    from routelaw.specs.sizes import get_size
+
+    if not sizes:
+        return {}
+    if MODELS not in wanted:
+        raise InputError(f"--sizes is for the table {MODELS}, which is not among {', '.join(wanted)}: name it, too.")
+    names = tuple(part.strip() for given in sizes for part in given.split(","))
+    for name in names:
+        get_size(name)
+    return {MODELS: {"sizes": names}}
+
+
+def _words(quick: bool, cuda: bool) -> str:
+    if quick:
+        return "Tiny shapes, to see that it works: overheads rule, so times and ratios mean little."
+    if cuda:
+        return "On the GPU: published shapes, compiled. The first calls compile, so this takes many minutes."
+    return "No GPU: eager, float32, and shapes that take a minute or two in all on two cores; GPU figures differ."
+
+
+def _show(table: Table) -> None:
+    from routelaw.cli.output import number, show
+    from routelaw.cli.output import table as made_table
+
+    shown = [column for column in table.present if not column.endswith("(MiB)")] or table.present
+    made = made_table(f"{table.name}: {table.setting}", "", *shown)
+    failed = {(failure.row, failure.contestant) for failure in table.failures}
+    for name, row in table.rows.items():
+        cells = ["failed" if (name, c) in failed else number(row.get(c, float("nan"))) for c in shown]
+        made.add_row(name, *cells)
+    show(made)
+    show(f"  Baseline: {table.baseline}.", *(f"  {column}: {table.columns[column]}." for column in shown))
+    show(*(f"! {failure}" for failure in table.failures))
+    show(f"  {table.machine}, {table.machine.date}", "")

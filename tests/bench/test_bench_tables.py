@@ -1,0 +1,140 @@
+"""The tables of `routelaw.bench` on a few tokens, eager: their columns, and that they measure what they say."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+
+from routelaw.bench import TABLES, attention, experts, layer, measured, models, preset, sinkhorn
+from routelaw.bench.clock import DTYPE, race
+from routelaw.bench.table import Table, told
+
+EAGER = {"compile": False}
+SMALL: dict[str, dict[str, Any]] = {
+    "sinkhorn": {"tokens": 64, "shapes": ((8, 1), (8, 2))},
+    "layer": {"tokens": 64, "widths": (16,), "experts": (2, 4)},
+    "experts": {"tokens": 64, "width": 16, "experts": (1, 2, 4), "copied": 2**20},
+    "attention": {"shapes": ((1, 16, 2, 4),)},
+    "models": {"tokens": 64, "length": 32},
+}
+RATIOS = {
+    "sinkhorn": ("speedup, 16", "to 1e-2 over floor"),
+    "layer": ("ours eager",),
+    "experts": ("over dense", "over floor"),
+    "attention": ("ours eager", "rope", "written out", "in chunks"),
+    "models": ("over dense",),
+}
+
+
+def small(name: str, **more: Any) -> Table:
+    return measured(name, preset(name, quick=True, **SMALL[name], **EAGER, **more))
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_ratios_are_there_and_finite(name: str) -> None:
+    table = small(name)
+    assert table.name == name
+    assert table.failures == ()
+    assert table.baseline
+    assert table.machine.torch == str(torch.__version__)
+    for row in table.rows.values():
+        assert set(RATIOS[name]) <= row.keys() <= table.columns.keys()
+        assert all(math.isfinite(value) for value in row.values())
+        assert all(row[column] > 0 for column in RATIOS[name])
+    assert set(RATIOS[name]) <= set(table.present)
+
+
+def test_rows_are_the_shapes_asked_for() -> None:
+    assert list(small("layer").rows) == ["d=16 E=2", "d=16 E=2 zipf 0.7", "d=16 E=4", "d=16 E=4 zipf 0.7"]
+    assert list(small("attention").rows) == ["(1, 16, 2, 4)"]
+    assert list(small("models", routers=("switch",)).rows) == ["0.05M rope switch"]
+
+
+def test_the_floor_grows_with_the_bytes_of_the_weights() -> None:
+    rows = small("experts").rows
+    floors = [row["floor (ms)"] for row in rows.values()]
+    assert floors[1:] == pytest.approx([2 * floors[0], 4 * floors[0]], rel=1e-3)
+    row = rows["E=4"]
+    two_matrices = 2 * 4 * (16 * 64) * DTYPE.itemsize
+    assert row["floor (ms)"] == pytest.approx(1e3 * 3 * two_matrices / (row["copy (GB/s)"] * 1e9), rel=1e-2)
+    assert row["over dense"] == pytest.approx(row["routed (ms)"] / row["dense (ms)"], rel=1e-3)
+
+
+def test_our_layer_computes_what_the_plain_one_does() -> None:
+    near = 2e-2 if DTYPE.itemsize == 2 else 1e-5
+    assert all(row["difference"] < near for row in small("layer").rows.values())
+    assert all(row["difference"] < 1e-4 for row in small("sinkhorn").rows.values())
+
+
+def test_a_load_is_even_or_skewed_and_always_complete() -> None:
+    even_E = layer.choices(128, 8, 0.0).bincount(minlength=8)
+    skewed_E = layer.choices(128, 8, 0.7).bincount(minlength=8)
+    assert even_E.tolist() == [16] * 8
+    assert skewed_E.sum() == 128
+    assert skewed_E[0] > 2 * skewed_E[-1] > 0
+
+
+def test_who_fails_is_named_and_the_others_go_on() -> None:
+    def broken() -> None:
+        raise RuntimeError("no such kernel\nand a long trace")
+
+    ran = race({"broken": broken, "idle": lambda: None})
+    assert ran.failures == {"broken": "RuntimeError: no such kernel"}
+    assert ran.ms.keys() == {"idle"}
+    assert math.isnan(ran.ratio("broken", "idle"))
+
+
+def test_a_contestant_that_fails_is_in_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: torch.Tensor) -> torch.Tensor:
+        raise RuntimeError("not on this device")
+
+    whole = attention.contestants(False)
+    monkeypatch.setattr(attention, "contestants", lambda compiled: whole | {"flex": broken})
+    table = small("attention")
+    (failure,) = table.failures
+    assert (failure.row, failure.contestant, failure.reason) == (
+        "(1, 16, 2, 4)", "flex", "RuntimeError: not on this device"
+    )  # fmt: skip
+    assert "flex" in table.present
+    assert "flex" not in table.rows["(1, 16, 2, 4)"]
+    assert table.figures()["(1, 16, 2, 4)/flex"] == "failed: RuntimeError: not on this device"
+
+
+def test_who_computes_something_else_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = attention.contestants(False)
+    monkeypatch.setattr(attention, "contestants", lambda compiled: whole | {"in chunks": attention.flash})
+    (failure,) = small("attention").failures
+    assert failure.contestant == "in chunks"
+    assert "computes something else" in failure.reason
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "row"),
+    [(experts, "Problem", "E=1"), (layer, "Problem", "d=16 E=2"), (sinkhorn, "scores", "64x8, 1 groups"),
+     (models, "built", "0.05M rope dense")],
+    ids=["experts", "layer", "sinkhorn", "models"],
+)  # fmt: skip
+def test_a_row_that_cannot_begin_says_why(monkeypatch: pytest.MonkeyPatch, module: Any, name: str, row: str) -> None:
+    def too_large(*_: Any) -> None:
+        raise torch.OutOfMemoryError("out of memory")
+
+    monkeypatch.setattr(module, name, too_large)
+    table = small(module.__name__.rpartition(".")[2])
+    assert table.rows[row] == {}
+    assert len(table.failures) == len(table.rows)
+    assert str(table.failures[0]) == f"{row}: everything failed: OutOfMemoryError: out of memory"
+
+
+def test_a_whole_step_is_timed_apart() -> None:
+    row = small("models", routers=("dense",), whole=True).rows["0.05M rope dense"]
+    assert row["optimizer (ms)"] == pytest.approx(row["step (ms)"] - row["fb (ms)"], abs=0.01 * row["step (ms)"])
+    assert row["amortised (ms)"] == pytest.approx(row["fb (ms)"] + row["optimizer (ms)"] * 2 / 256, rel=1e-2)
+
+
+def test_rows_are_told_as_they_come(capsys: pytest.CaptureFixture[str]) -> None:
+    table = measured("attention", preset("attention", quick=True, **SMALL["attention"], **EAGER), told)
+    assert "(1, 16, 2, 4): flash (ms)" in capsys.readouterr().out
+    assert table.rows

@@ -1,0 +1,101 @@
+"""benchmarks/results_md.py on a made-up ledger, and the figure of cost against E."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+FOLDER = Path(__file__).parents[2] / "benchmarks"
+SCRIPT = FOLDER / "results_md.py"
+
+
+def script(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def line(benchmark: str, device: str, day: int, **figures: float | str) -> dict:
+    return {
+        "benchmark": benchmark,
+        "date": f"2026-11-{day:02}T10:00:00+00:00",
+        "commit": f"c{day}",
+        "device": device,
+        "data": "65,536 tokens",
+        "figures": {key.replace("__", "/"): value for key, value in figures.items()},
+    }
+
+
+LINES = [
+    line("gpu_layer", "Old GPU", 3, row__ours=0.5),
+    line("fit", "CPU", 4, seconds=1.0),
+    line("gpu_layer", "New GPU", 9, row__ours=0.876543, row__dense=123456.0, other__ours=0.25),
+    line("gpu_layer", "Old GPU", 2, row__ours=0.1),
+    line("gpu_attention", "New GPU", 9, row__flex="failed: Error: a|b", row__peak=float("nan"), row__rope=1.0),
+]
+
+
+def test_the_newest_line_of_each_device() -> None:
+    page = script("results_md").page(LINES)
+    assert page.index("## gpu_attention") < page.index("## gpu_layer")
+    assert page.index("### New GPU", page.index("## gpu_layer")) < page.index("### Old GPU")
+    assert "| row | 0.8765 | 123,456 |\n| other | 0.25 | – |" in page
+    assert "65,536 tokens. 2026-11-03, commit c3." in page
+    assert "| row | 0.5 |" in page
+    assert "commit c2" not in page
+    assert "seconds" not in page
+    assert "A routed layer on a GPU against a compiled dense FFW" in page
+
+
+def test_failures_are_listed_and_their_words_are_no_markup() -> None:
+    page = script("results_md").page(LINES)
+    assert "| row | failed | – | 1 |" in page
+    assert r"- row, flex: failed: Error: a\|b" in page
+
+
+def test_an_empty_ledger_gives_a_page() -> None:
+    assert "none yet" in script("results_md").page([])
+
+
+def test_check_says_when_the_page_is_stale(tmp_path: Path) -> None:
+    ledger, page = tmp_path / "results.jsonl", tmp_path / "RESULTS.md"
+    ledger.write_text("".join(json.dumps(line) + "\n" for line in LINES[:3]))
+
+    def run(*arguments: str) -> int:
+        call = [sys.executable, str(SCRIPT), "--ledger", str(ledger), "--page", str(page), *arguments]
+        return subprocess.run(call, capture_output=True, check=False).returncode
+
+    assert run("--check") == 1
+    assert not page.exists()
+    assert run() == 0
+    first = page.read_bytes()
+    assert run("--check") == 0
+    assert run() == 0
+    assert page.read_bytes() == first
+    with ledger.open("a") as file:
+        file.write(json.dumps(LINES[3] | {"date": "2026-11-20T10:00:00+00:00"}) + "\n")
+    assert run("--check") == 1
+    assert page.read_bytes() == first
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["RESULTS.md", "results.jsonl"]
+
+
+def test_the_figure_is_drawn_from_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(FOLDER))
+    drawing = script("gpu_experts")
+    rows = {f"E={e}": {"E": e, "routed (ms)": 1 + e / 10, "dense (ms)": 1.0, "floor (ms)": e / 20} for e in (1, 8, 64)}
+    rows["E=512"] = {}  # did not fit
+    svg, png = drawing.save(rows, "a machine", tmp_path)
+    assert svg.read_bytes() == drawing.save(rows, "a machine", tmp_path)[0].read_bytes()
+    assert png.stat().st_size > 5000
+    axes = drawing.draw(rows, "a machine").axes[0]
+    assert list(axes.lines[0].get_xdata()) == [1, 8, 64]
+    assert axes.get_xscale() == axes.get_yscale() == "log"
