@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -61,12 +62,13 @@ def verdict(reference_SN: np.ndarray, other_SN: np.ndarray) -> Verdict:
 
 
 def text_batches(folder: Path | None, sequences: int, length: int, vocabulary: int) -> tuple[Batches, int, str]:
-    """From a corpus, or from a Markov chain where none is given; with its vocabulary and its name."""
+    """From a corpus, or from a Markov chain where none is given; with its vocabulary and its name. Kept once drawn:
+    all ways train on the same."""
     if folder is None:
-        return chain_batches(sequences, length, vocabulary), vocabulary, f"Markov chain of {vocabulary} tokens"
+        return cache(chain_batches(sequences, length, vocabulary)), vocabulary, f"Markov chain of {vocabulary} tokens"
     corpus = open_corpus(folder)
     return (
-        lambda seed, step: batch(corpus, "train", seed, step, sequences, length),
+        cache(lambda seed, step: batch(corpus, "train", seed, step, sequences, length)),
         corpus.vocabulary,
         f"corpus {corpus.id[:12]}",
     )

@@ -7,9 +7,11 @@ the same FLOPs and as many parameters. Positions are rotary, embeddings tied, at
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from gpu_clock import CUDA, DEVICE, DTYPE
 from torch import Tensor, nn
 
@@ -17,6 +19,8 @@ from routelaw.specs.architecture import Architecture
 
 STEP = 64
 """FFW widths are multiples of this: the tensor cores' tiles."""
+MASKLESS = "causal_sdpa"
+FORMS = ("eager", "flash", "compiled")
 BACKEND = "inductor" if CUDA else "aot_eager"
 """On a CPU only the way is tried, and there the compiler takes a minute."""
 
@@ -49,25 +53,44 @@ def config_of(architecture: Architecture, vocabulary: int, length: int, experts:
     return MixtralConfig(**shape, num_local_experts=experts, num_experts_per_tok=1)
 
 
-def built_theirs(architecture: Architecture, vocabulary: int, length: int, experts: int = 0) -> nn.Module:
-    """Drawn on the device in the type it computes in; Mixtral's compiler knows `grouped_mm` in bfloat16 alone."""
-    from transformers import AutoModelForCausalLM
+def built_theirs(
+    architecture: Architecture, vocabulary: int, length: int, experts: int = 0, form: str = "eager"
+) -> nn.Module:
+    """Drawn on the device in the type it computes in; Mixtral's compiler knows `grouped_mm` in bfloat16 alone.
 
+    Forms: `eager`; `compiled`, as it comes; `flash`, compiled with one correction. Under a compiler transformers 5.17
+    hands the attention a causal mask as a tensor, which flash attention does not take; eager, it leaves the mask out.
+    """
+    from transformers import AttentionInterface, AutoModelForCausalLM
+
+    if form not in FORMS:
+        raise ValueError(f"a form is {', '.join(FORMS)}, not {form!r}")
+    AttentionInterface.register(MASKLESS, maskless)
     config = config_of(architecture, vocabulary, length, experts)
     chosen = {"experts_implementation": "grouped_mm"} if experts else {}
+    chosen["attn_implementation"] = MASKLESS if form == "flash" else "sdpa"
     dtype = torch.bfloat16 if experts else DTYPE
     with torch.device(DEVICE):
-        model = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation="sdpa", **chosen)
+        model = AutoModelForCausalLM.from_config(config, dtype=dtype, **chosen)
     if experts and model.config._experts_implementation != "grouped_mm":
         raise RuntimeError(f"experts run by {model.config._experts_implementation}, not by grouped_mm")
     return model.train()
 
 
-def compiled(model: nn.Module) -> nn.Module:
-    return torch.compile(model, backend=BACKEND)  # pyrefly: ignore
+def maskless(
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: None, scaling: float, **_: Any
+) -> tuple[Tensor, None]:
+    """Whole sequences without padding: causal is all there is to say. As many keys as queries, as in `config_of`."""
+    mixed = F.scaled_dot_product_attention(query, key, value, is_causal=True, scale=scaling)
+    return mixed.transpose(1, 2).contiguous(), None
 
 
-def loss_of(model: nn.Module, tokens_BS: Tensor) -> Tensor:
+def loss_of(model: nn.Module, form: str) -> Callable[[Tensor], Tensor]:
     """As their users write it; the model shifts the labels itself."""
-    ids_BS = tokens_BS[:, :-1].contiguous()
-    return model(input_ids=ids_BS, labels=ids_BS).loss
+    called = model if form == "eager" else torch.compile(model, backend=BACKEND)
+
+    def loss(tokens_BS: Tensor) -> Tensor:
+        ids_BS = tokens_BS[:, :-1].contiguous()
+        return called(input_ids=ids_BS, labels=ids_BS).loss  # pyrefly: ignore
+
+    return loss
