@@ -51,6 +51,11 @@ def relative_errors(found: dict[str, Tensor], exact: dict[str, Tensor]) -> Error
     return Errors(whole, {name: gap[name] / size[name] for name in exact if size[name]})
 
 
+def most_over(one: Errors, other: Errors) -> float:
+    """The largest error of a parameter over the other's: what precision alone costs divides out."""
+    return max(error / other.by_name[name] for name, error in one.by_name.items() if other.by_name[name])
+
+
 def gradients(model: Transformer, tokens_BS: Tensor, step: int) -> tuple[dict[str, Tensor], list[Tensor]]:
     """Of the loss of a training step, in float64, and the experts chosen in each routed layer."""
     number = torch.full((), step, dtype=torch.int64, device=tokens_BS.device)

@@ -121,6 +121,8 @@ def test_relative_errors_leave_out_what_is_zero(script: Script) -> None:
     assert errors.by_name == {"a": pytest.approx(0.1)}
     assert errors.whole == pytest.approx(0.1)
     assert errors.share_within == 0
+    half = script("proof_gradients").Errors(0.05, {"a": 0.05})
+    assert script("proof_gradients").most_over(errors, half) == pytest.approx(2)
 
 
 @pytest.mark.parametrize("size", ["25M", "130M", "370M", "1.3B"])
