@@ -229,7 +229,7 @@ def parse() -> argparse.Namespace:
         child(f"--{name}", type=kind, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.quick:
-        options.sizes, options.routers, options.processes = ["0.05M"], ["dense", "s-base"], [1, 2]
+        options.sizes, options.routers, options.processes = ["0.05M"], ["s-base"], [1, 2]
         options.sequences, options.length, options.vocabulary, options.experts, options.seconds = 4, 32, 100, 4, 0.5
     return options
 

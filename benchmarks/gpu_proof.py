@@ -63,7 +63,13 @@ def spec_of(router: str, positions: str, steps: int, options: argparse.Namespace
 def prove_curves(batches: Batches, options: argparse.Namespace, clock: Clock) -> Iterator[tuple[str, dict[str, Any]]]:
     for router in options.routers:
         spec = spec_of(router, options.positions, options.steps, options)
-        reference_SN = curves(FAST, spec, batches, options.seeds)
+        if not clock.left(f"curves of {router}"):
+            return
+        try:
+            reference_SN = curves(FAST, spec, batches, options.seeds)
+        except Exception as error:
+            print(f"curves {router} failed: {_words(error)}", flush=True)
+            continue
         begin, end = reference_SN[:, 0].mean(), reference_SN[:, -20:].mean()
         yield f"curves {router} reference", {"first": rounded(begin), "last": rounded(end)}
         for name, way in WITHOUT.items():
