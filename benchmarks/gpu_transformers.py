@@ -1,0 +1,250 @@
+"""Whole training steps beside Hugging Face transformers: our dense model and Llama, our routed one and Mixtral top-1.
+
+    python benchmarks/gpu_transformers.py [--quick] [--cases dense e8 e64] [--size 370M] [--budget-s 540]
+
+16 × 2048 random tokens, vocabulary 32,000, bfloat16, one machine, one run; models in transformers_models.py. Ours has
+its blocks compiled; theirs run eager, compiled whole as users do, and compiled with flash attention put right. `ratio`
+is the best of the three over ours (above 1 ours is faster, or smaller), `as shipped` the best without that correction.
+R = 1, so every block is routed in both. Ours at capacity 2 drops what finds no slot (`kept` says how much it kept); the
+dropless one does all of Mixtral's work.
+
+Optimisers: `masters` is our Optimizer for both (float32 masters and moments, clipping), the equal precision; `bf16` is
+torch's fused AdamW on bfloat16 parameters and moments, without clipping: for theirs alone. Memory: `kept_mib` is what
+the forward pass leaves for the backward one, `peak_mib` the most of both beyond what was there, gradients included.
+Appends one line to results.jsonl.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import gpu_step
+import ledger
+import torch
+from gpu_clock import CUDA, DEVICE, device_words, medians, peak_mib, rounded
+from torch import Tensor, nn
+from transformers_models import BACKEND, FORMS, built_theirs, loss_of
+
+from routelaw.model.transformer import Transformer
+from routelaw.specs.run import ModelSpec, RouterSpec, RunSpec, TrainSpec
+from routelaw.specs.sizes import get_size
+from routelaw.training.optimizer import Optimizer
+from routelaw.training.step import layer_losses, step_context, take_step, weighted_sum
+
+TARGETS = {("dense", "ours rope", "masters_ms"): 1.05, ("e64", "ours switch", "fb_ms"): 1.5}
+TARGETS |= {("e8", "ours switch", "masters_ms"): 1.4, ("e8", "ours switch", "kept_mib"): 1.0}
+
+
+@dataclass
+class Contestant:
+    model: nn.Module
+    loss: Callable[[], Tensor]
+    steps: dict[str, Callable[[], Callable[[], object]]]
+    """By optimiser, what makes it and returns a whole step: its state is there only while it is measured."""
+    kept: Callable[[], float] = lambda: 1.0
+    """Share of tokens that reach an expert."""
+
+    def both(self) -> None:
+        self.loss().backward()
+        for parameter in self.model.parameters():
+            parameter.grad = None
+
+
+Makers = dict[str, Callable[[], Contestant]]
+
+
+def ours(router: RouterSpec, positions: str, options: argparse.Namespace) -> Contestant:
+    shape = ModelSpec(get_size(options.size), options.vocabulary, options.length, positions)
+    spec = RunSpec(shape, router, TrainSpec(steps=1000, batch=options.sequences), corpus="random tokens")
+    model, tokens_BS = built(spec).train(), tokens(options)
+    number = torch.zeros((), dtype=torch.int64, device=DEVICE)
+    shares: list[Tensor] = []
+
+    def loss() -> Tensor:
+        number.add_(1)
+        ids_BS, target_T = tokens_BS[:, :-1], tokens_BS[:, 1:].flatten()
+        output = model(ids_BS, step_context(spec, number, ids_BS, 0))
+        nll_T = model.token_nll(output.hidden_TD, target_T)
+        shares[:] = [layer.kept_N.float().mean() for layer in output.layers]
+        return nll_T.sum() / nll_T.numel() + weighted_sum(model, layer_losses(model, output, nll_T.detach()), nll_T)
+
+    def masters() -> Callable[[], object]:
+        optimizer, count = Optimizer(model, spec.train), iter(range(10**6))
+        return lambda: take_step(model, optimizer, tokens_BS, spec, next(count))
+
+    return Contestant(model, loss, {"masters": masters}, lambda: torch.stack(shares).mean().item() if shares else 1.0)
+
+
+def built(spec: RunSpec) -> Transformer:
+    """On a CPU without the compiler proper: see BACKEND."""
+    proper = nn.Module.compile
+    if not CUDA:
+        nn.Module.compile = lambda self, **settings: proper(self, **settings, backend=BACKEND)  # pyrefly: ignore
+    try:
+        return gpu_step.built(spec)
+    finally:
+        nn.Module.compile = proper  # pyrefly: ignore
+
+
+def theirs(experts: int, form: str, options: argparse.Namespace) -> Contestant:
+    model = built_theirs(get_size(options.size), options.vocabulary, options.length, experts, form)
+    loss, tokens_BS = loss_of(model, form), tokens(options)
+    train = TrainSpec(steps=1000, batch=options.sequences)
+
+    def masters() -> Callable[[], object]:
+        optimizer = Optimizer(model, train)
+
+        def step() -> None:
+            loss(tokens_BS).backward()
+            optimizer.gather()
+            norm = optimizer.gradient_norm()
+            optimizer.step(train.learning_rate, norm, torch.isfinite(norm))
+            optimizer.clear()
+
+        return step
+
+    def bf16() -> Callable[[], object]:
+        adamw = torch.optim.AdamW(model.parameters(), lr=train.learning_rate, betas=(0.9, 0.95), fused=True)
+
+        def step() -> None:
+            loss(tokens_BS).backward()
+            adamw.step()
+            adamw.zero_grad(set_to_none=True)
+
+        return step
+
+    return Contestant(model, lambda: loss(tokens_BS), {"masters": masters, "bf16": bf16})
+
+
+def tokens(options: argparse.Namespace) -> Tensor:
+    return torch.randint(options.vocabulary, (options.sequences, options.length + 1), device=DEVICE)
+
+
+def kept_mib(contestant: Contestant) -> float:
+    if not CUDA:
+        return float("nan")
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated()
+    loss = contestant.loss()
+    held = (torch.cuda.memory_allocated() - before) / 2**20
+    loss.backward()
+    contestant.model.zero_grad(set_to_none=True)
+    return held
+
+
+def measure(makers: Makers, whole: bool, options: argparse.Namespace, found: dict[str, dict[str, float]]) -> None:
+    """Those that are there together are timed in turn. Figures are left in `found` as they come."""
+    there: dict[str, Contestant] = {}
+    for name, make in makers.items():
+        try:
+            there[name] = make()
+        except Exception as error:
+            print(f"  {name} failed: {type(error).__name__}: {str(error)[:300]}", flush=True)
+    times = medians({name: one.both for name, one in there.items()}, budget_s=8.0)
+    for name, one in list(there.items()):
+        if times[name] != times[name]:
+            del there[name]
+            continue
+        count = sum(p.numel() for p in one.model.parameters())
+        found[name] = {"params_m": count / 1e6, "fb_ms": times[name], "kept": one.kept()}
+        found[name] |= {"peak_mib": peak_mib(one.both), "kept_mib": kept_mib(one)}
+    for kind in ("masters", "bf16") if whole else ():
+        steps = {name: one.steps[kind]() for name, one in there.items() if kind in one.steps}
+        for name, taken in medians(steps, budget_s=8.0).items():
+            apart, share = taken - times[name], options.sequences / gpu_step.PAPER_BATCH
+            whole_step = {"ms": taken, "optimizer_ms": apart, "amortised_ms": times[name] + apart * share}
+            whole_step["tokens_per_s"] = 1e3 * options.sequences * options.length / taken
+            found[name] |= {f"{kind}_{key}": value for key, value in whole_step.items()}
+        steps.clear()
+
+
+def cases(options: argparse.Namespace) -> dict[str, tuple[Makers, bool, bool]]:
+    """Contestants, whether all fit on the device together, and whether their optimisers do."""
+
+    def routed(name: str, experts: int, capacity: float = 2.0) -> Callable[[], Contestant]:
+        router = RouterSpec(name, experts, routing_frequency=1.0, capacity_factor=capacity)
+        return lambda: ours(router, "rope", options)
+
+    def rivals(experts: int) -> Makers:
+        return {f"theirs {form}": partial(theirs, experts, form, options) for form in FORMS}
+
+    def beside(experts: int) -> Makers:
+        return {
+            "ours switch": routed("switch", experts),
+            **rivals(experts),
+            "ours s-base": routed("s-base", experts),
+            "ours dropless": routed("switch", experts, 0.0),
+        }
+
+    dense = {
+        **rivals(0),
+        "ours rope": lambda: ours(RouterSpec(), "rope", options),
+        "ours xl": lambda: ours(RouterSpec(), "xl", options),
+    }
+    return {"dense": (dense, True, True), "e8": (beside(8), False, True), "e64": (beside(64), False, False)}
+
+
+def ratios(case: str, found: dict[str, dict[str, float]]) -> dict[str, float]:
+    """Theirs over ours; of theirs the best one, figure by figure."""
+    figures = {f"{case} {name}/{key}": rounded(value) for name, own in found.items() for key, value in own.items()}
+    rivals = {name: own for name, own in found.items() if name.startswith("theirs")}
+    shipped = {name: own for name, own in rivals.items() if name != "theirs flash"}
+    for name in found.keys() - rivals.keys():
+        own = found[name]
+        for key in sorted(own.keys() & {"fb_ms", "peak_mib", "kept_mib", "masters_ms", "masters_amortised_ms"}):
+            best, usual = (least(key, among) / own[key] for among in (rivals, shipped))
+            figures |= {f"{case} {name}/ratio {key}": rounded(best), f"{case} {name}/as shipped {key}": rounded(usual)}
+            if target := TARGETS.get((case, name, key)):
+                print(f"{case}: {name}, {key}: {best:.3f}, as shipped {usual:.3f}, target {target:g}", flush=True)
+        if "masters_ms" in own:
+            figures[f"{case} {name}/ratio to bf16 step"] = rounded(least("bf16_ms", rivals) / own["masters_ms"])
+    return figures
+
+
+def least(key: str, among: dict[str, dict[str, float]]) -> float:
+    return min((own[key] for own in among.values() if key in own), default=float("nan"))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
+    parser.add_argument("--quick", action="store_true", help="tiny models, to see that it works; leaves no line")
+    parser.add_argument("--cases", nargs="+", default=["dense", "e8", "e64"])
+    parser.add_argument("--size", default="370M")
+    parser.add_argument("--sequences", type=int, default=16)
+    parser.add_argument("--length", type=int, default=2048)
+    parser.add_argument("--vocabulary", type=int, default=32_000)
+    parser.add_argument("--budget-s", type=float, default=540.0, help="no contestant begins after this many seconds")
+    options = parser.parse_args()
+    if options.quick:
+        options.size, options.sequences, options.length, options.vocabulary = "0.05M", 2, 32, 100
+    begun, figures = time.perf_counter(), {}
+    for case in options.cases:
+        makers, together, whole = cases(options)[case]
+        found: dict[str, dict[str, float]] = {}
+        for part in [makers] if together else [{name: make} for name, make in makers.items()]:
+            if time.perf_counter() - begun > options.budget_s:
+                print(f"{case}: no time left for {', '.join(part)}", flush=True)
+                continue
+            try:
+                measure(part, whole, options, found)
+            except Exception as error:
+                print(f"{case} {', '.join(part)} failed: {type(error).__name__}: {str(error)[:400]}", flush=True)
+            torch._dynamo.reset()
+            gc.collect()
+            torch.cuda.empty_cache()
+            for name in part:
+                print(case, name, {k: rounded(v) for k, v in found.get(name, {}).items()}, flush=True)
+        figures |= ratios(case, found)
+    print({key: value for key, value in figures.items() if "/ratio" in key or "/as " in key}, flush=True)
+    if not options.quick:
+        data = f"{options.size}, {options.sequences} × {options.length} random tokens"
+        ledger.append("gpu_transformers", data, figures, device_words())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,152 @@
+"""The fast paths of a training step, each with a way to do without it: plain forms put in place of module attributes.
+
+The plain forms stand apart from the package's own, so that a proof does not compare a thing with itself. Those that a
+compiler cannot follow are operations it does not look into.
+
+Shapes: T tokens, N rows, D and F widths, E experts, G routing groups of M members, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from gpu_clock import CUDA, DEVICE, DTYPE
+from torch import Tensor
+
+import routelaw.model.experts as experts_module
+import routelaw.routers.sinkhorn as sinkhorn_module
+from routelaw.kernels.sinkhorn import sinkhorn
+from routelaw.model.transformer import Transformer
+from routelaw.specs.run import RunSpec
+from routelaw.training.optimizer import Optimizer
+
+BACKEND = "inductor" if CUDA else "aot_eager"
+"""On a CPU only the way is tried, and there the compiler takes a minute."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """How to train: which of the fast paths are taken."""
+
+    compiled: bool = True
+    fused: bool | None = None
+    patched: Callable[[], AbstractContextManager[Any]] = nullcontext
+
+    def model(self, spec: RunSpec, seed: int, dtype: torch.dtype = DTYPE) -> Transformer:
+        """The seed is of the start alone: the spec's, which routing draws from, is a constant to the compiler."""
+        model = Transformer(spec)
+        model.initialise(seed)
+        model = model.to(DEVICE, dtype)
+        for block in model.blocks if self.compiled else ():
+            block.compile(fullgraph=True, dynamic=False, backend=BACKEND)
+        return model.train()
+
+    def optimizer(self, model: Transformer) -> Optimizer:
+        return Optimizer(model, model.spec.train, fused=self.fused)
+
+
+@contextmanager
+def replaced(owner: Any, name: str, plain: Any) -> Iterator[None]:
+    fast = getattr(owner, name)
+    setattr(owner, name, plain)
+    try:
+        yield
+    finally:
+        setattr(owner, name, fast)
+
+
+@torch.library.custom_op("proof::potentials", mutates_args=())
+def plain_potentials(
+    logits_TE: Tensor, members_GM: Tensor, valid_T: Tensor, tolerance: float, max_iterations: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    return sinkhorn(logits_TE[members_GM], valid_T[members_GM], tolerance, max_iterations)[1:]
+
+
+@plain_potentials.register_fake
+def _(
+    logits_TE: Tensor, members_GM: Tensor, valid_T: Tensor, tolerance: float, max_iterations: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    g_GE = logits_TE.new_empty(members_GM.shape[0], logits_TE.shape[1])
+    return g_GE, g_GE.new_empty(len(g_GE), dtype=torch.int64), g_GE.new_empty(len(g_GE))
+
+
+def slices(ends_E: Tensor) -> Iterator[tuple[int, slice]]:
+    return ((expert, slice(a, b)) for expert, (a, b) in enumerate(pairwise([0, *ends_E.tolist()])))
+
+
+@torch.library.custom_op("proof::product", mutates_args=())
+def sliced_product(x_ND: Tensor, weight_EDF: Tensor, ends_E: Tensor) -> Tensor:
+    y_NF = x_ND.new_zeros(x_ND.shape[0], weight_EDF.shape[2])
+    for expert, rows in slices(ends_E):
+        y_NF[rows] = x_ND[rows] @ weight_EDF[expert]
+    return y_NF
+
+
+@sliced_product.register_fake
+def _(x_ND: Tensor, weight_EDF: Tensor, ends_E: Tensor) -> Tensor:
+    return x_ND.new_empty(x_ND.shape[0], weight_EDF.shape[2])
+
+
+@torch.library.custom_op("proof::product_gradients", mutates_args=())
+def sliced_gradients(gradient_NF: Tensor, x_ND: Tensor, weight_EDF: Tensor, ends_E: Tensor) -> tuple[Tensor, Tensor]:
+    of_x_ND = x_ND.new_zeros(x_ND.shape)
+    of_weight_EDF = weight_EDF.new_zeros(weight_EDF.shape)
+    for expert, rows in slices(ends_E):
+        of_x_ND[rows] = gradient_NF[rows] @ weight_EDF[expert].T
+        of_weight_EDF[expert] = x_ND[rows].T @ gradient_NF[rows]
+    return of_x_ND, of_weight_EDF
+
+
+@sliced_gradients.register_fake
+def _(gradient_NF: Tensor, x_ND: Tensor, weight_EDF: Tensor, ends_E: Tensor) -> tuple[Tensor, Tensor]:
+    return x_ND.new_empty(x_ND.shape), weight_EDF.new_empty(weight_EDF.shape)
+
+
+def _keep(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
+    ctx.save_for_backward(*inputs)
+
+
+def _backward(ctx: Any, gradient_NF: Tensor) -> tuple[Tensor, Tensor, None]:
+    return (*sliced_gradients(gradient_NF, *ctx.saved_tensors), None)
+
+
+sliced_product.register_autograd(_backward, setup_context=_keep)
+
+
+def plain_nll(model: Transformer, hidden_TD: Tensor, target_T: Tensor) -> Tensor:
+    """Of all logits at once."""
+    logits_TV = hidden_TD @ model.embedding.T
+    wide = torch.promote_types(logits_TV.dtype, torch.float32)
+    return F.cross_entropy(logits_TV.to(wide), target_T, reduction="none")
+
+
+PATCHES: dict[str, Callable[[], AbstractContextManager[Any]]] = {
+    "sinkhorn kernel": lambda: replaced(sinkhorn_module, "expert_potentials", plain_potentials),
+    "grouped product": lambda: replaced(experts_module, "grouped_product", sliced_product),
+    "loss by pieces": lambda: replaced(Transformer, "token_nll", plain_nll),
+}
+
+
+@contextmanager
+def all_patches() -> Iterator[None]:
+    with ExitStack() as stack:
+        for patch in PATCHES.values():
+            stack.enter_context(patch())
+        yield
+
+
+FAST = Way()
+PLAIN = Way(compiled=False, fused=False, patched=all_patches)
+WITHOUT: dict[str, Way] = {
+    "compiled blocks": Way(compiled=False),
+    **{name: Way(patched=patch) for name, patch in PATCHES.items()},
+    "fused AdamW": Way(fused=False),
+    "any of them": PLAIN,
+}
+"""By what is left out."""

@@ -1,0 +1,133 @@
+"""What the proof of the fast paths rests on: its verdict, its plain forms, and decisions that can be forced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from types import ModuleType
+
+import numpy as np
+import pytest
+import torch
+
+import routelaw.model.experts as experts_module
+from routelaw.model.grouped_product import grouped_product
+from routelaw.specs.run import ModelSpec, RouterSpec, RunSpec, TrainSpec
+from routelaw.specs.sizes import get_size
+
+Script = Callable[[str], ModuleType]
+
+
+def noisy(seeds: int = 3, steps: int = 300, spread: float = 0.05) -> np.ndarray:
+    """Falling curves that differ by a constant of each seed and by noise of each step."""
+    random = np.random.default_rng(0)
+    level_S1 = spread * random.standard_normal((seeds, 1))
+    return 9 - np.linspace(0, 4, steps) + level_S1 + 0.01 * random.standard_normal((seeds, steps))
+
+
+def test_the_verdict_is_of_the_largest_difference(script: Script) -> None:
+    verdict = script("proof_curves").verdict
+    reference_SN = noisy()
+    assert verdict(reference_SN, reference_SN).difference == 0
+    bent_SN = reference_SN.copy()
+    bent_SN[:, 100:150] += 0.5  # longer than what smoothing averages over
+    found = verdict(reference_SN, bent_SN)
+    assert found.difference == pytest.approx(0.5)
+    assert not found.within
+    assert found.ratio == pytest.approx(0.5 / found.spread)
+    assert verdict(reference_SN, reference_SN + 0.3 * found.spread).within
+
+
+def test_the_spread_is_of_seeds_and_not_of_steps(script: Script) -> None:
+    verdict = script("proof_curves").verdict
+    reference_SN = noisy(seeds=200)
+    found = verdict(reference_SN, reference_SN)
+    assert found.spread == pytest.approx(0.05, rel=0.2)
+
+
+def test_a_curve_that_is_not_finite_is_outside(script: Script) -> None:
+    verdict = script("proof_curves").verdict
+    broken_SN = noisy()
+    broken_SN[1, 7] = np.nan
+    assert not verdict(noisy(), broken_SN).within
+
+
+def test_a_chain_is_the_same_for_all_seeds(script: Script) -> None:
+    draw = script("proof_curves").chain_batches(64, 32, 20)
+    followers: list[set[tuple[int, int]]] = [set(), set()]
+    for seed in (0, 1):
+        tokens_BS = draw(seed, 3)
+        np.testing.assert_array_equal(tokens_BS, draw(seed, 3))
+        followers[seed] = {(int(a), int(b)) for row in tokens_BS for a, b in pairwise(row)}
+    assert not np.array_equal(draw(0, 3), draw(1, 3))
+    assert len(followers[0] | followers[1]) <= 20 * 8
+
+
+def test_the_sliced_product_is_the_grouped_one(script: Script) -> None:
+    sliced = script("proof_paths").sliced_product
+    generator = torch.Generator().manual_seed(0)
+    ends_E = torch.tensor([3, 3, 7, 10], dtype=torch.int32)
+    weight = torch.randn(4, 5, 6, generator=generator, dtype=torch.float64)
+    rows = torch.randn(12, 5, generator=generator, dtype=torch.float64)  # two of them nobody's
+    toward = torch.randn(10, 6, generator=generator, dtype=torch.float64)
+    found = []
+    for product in (sliced, grouped_product):
+        x, w = rows.clone().requires_grad_(), weight.clone().requires_grad_()
+        y = product(x, w, ends_E)[:10]
+        (y * toward).sum().backward()
+        assert x.grad is not None
+        assert w.grad is not None
+        found.append((y.detach(), x.grad[:10], w.grad))
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_patches_are_in_place_only_meanwhile(script: Script) -> None:
+    paths = script("proof_paths")
+    with paths.all_patches():
+        assert experts_module.grouped_product is paths.sliced_product
+        assert paths.Transformer.token_nll is paths.plain_nll
+        assert paths.sinkhorn_module.expert_potentials is paths.plain_potentials
+    assert experts_module.grouped_product is grouped_product
+    assert paths.Transformer.token_nll is not paths.plain_nll
+
+
+@pytest.mark.parametrize("router", ["s-base", "switch", "hash"])
+def test_forced_decisions_are_the_ones_taken(script: Script, router: str) -> None:
+    gradients, paths = script("proof_gradients"), script("proof_paths")
+    spec = RunSpec(
+        ModelSpec(get_size("0.05M"), 50, 8), RouterSpec(router, 4), TrainSpec(steps=9, batch=4), corpus="none"
+    )
+    model = paths.PLAIN.model(spec, 0, torch.float64)
+    tokens_BS = torch.randint(50, (4, 9), generator=torch.Generator().manual_seed(1)).to(model.embedding.device)
+    free, chosen = gradients.gradients(model, tokens_BS, 0)
+    model.zero_grad()
+    with gradients.forced(router, chosen):
+        same, again = gradients.gradients(model, tokens_BS, 0)
+    assert gradients.relative_errors(same, free).whole < 1e-12
+    model.zero_grad()
+    with gradients.forced(router, [(experts_N + 1) % 4 for experts_N in chosen]):
+        other, moved = gradients.gradients(model, tokens_BS, 0)
+    shift = 0 if router == "hash" else 1
+    for one, two, three in zip(chosen, again, moved, strict=True):
+        assert torch.equal(one, two)
+        assert torch.equal((one + shift) % 4, three)
+    assert (gradients.relative_errors(other, free).whole > 1e-3) == (router != "hash")
+
+
+def test_relative_errors_leave_out_what_is_zero(script: Script) -> None:
+    exact = {"a": torch.tensor([3.0, 4.0]), "b": torch.zeros(2)}
+    errors = script("proof_gradients").relative_errors({"a": torch.tensor([3.0, 4.5]), "b": torch.zeros(2)}, exact)
+    assert errors.by_name == {"a": pytest.approx(0.1)}
+    assert errors.whole == pytest.approx(0.1)
+    assert errors.share_within == 0
+    half = script("proof_gradients").Errors(0.05, {"a": 0.05})
+    assert script("proof_gradients").most_over(errors, half) == pytest.approx(2)
+
+
+@pytest.mark.parametrize("size", ["25M", "130M", "370M", "1.3B"])
+def test_a_gated_ffw_has_the_flops_of_ours(script: Script, size: str) -> None:
+    width = get_size(size).d_model
+    gated = 3 * 2 * width * script("transformers_models").intermediate(width)
+    assert gated == pytest.approx(16 * width**2, rel=32 / (8 / 3 * width))
+    assert script("transformers_models").intermediate(1536) == 4096
