@@ -3,11 +3,12 @@
     python benchmarks/gpu_miniature.py [--quick] [--sizes 0.8M 3M 20M] [--routers dense s-base hash]
         [--processes 1 2 4 8] [--sequences 64] [--seconds 4] [--mps] [--budget-s 540]
 
-Every process trains a model of its own on random tokens, 64 × 512 a step, with the real optimiser, blocks compiled,
-bfloat16; all begin together and stop after the same time. Target: 4M tokens/s in total. The baseline is one process of
-the same shape. Compile caches are shared and empty at first: `cold_s` is from the start of the first process of a shape
-to the end of its first step, `warm_s` that of the second, alone; target under ten seconds. `--mps` lets kernels of
-several processes run at once, where the driver has that service; else they take turns. Appends one line.
+Every process trains a model of its own on random tokens, 64 × 512 a step, as a run on a GPU does: with the real
+optimiser, blocks compiled, steps recorded as CUDA graphs, bfloat16. All begin together and stop after the same time.
+Target: 4M tokens/s in total. The baseline is one process of the same shape. Compile caches are shared and empty at
+first: `cold_s` is from the start of the first process of a shape to the end of its first step, `warm_s` that of the
+second, alone; target under ten seconds. `--mps` lets kernels of several processes run at once, where the driver has
+that service; else they take turns. Appends one line.
 """
 
 from __future__ import annotations
@@ -23,11 +24,13 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
+from itertools import product
 from pathlib import Path
-from typing import Any
+
+from budget import bounded
 
 TARGET, SOON = 4e6, 10.0
-WARM_STEPS = 5
 AHEAD = 3
 """Steps that the host may be ahead of the device: enough to keep it busy, few enough that all stop together."""
 
@@ -35,17 +38,15 @@ AHEAD = 3
 def train(options: argparse.Namespace) -> None:
     """One process: build, take the first step, say so, wait for the others, train for a while."""
     import torch
-    from gpu_clock import CUDA, DEVICE, DTYPE
 
+    from routelaw.bench.clock import CUDA, DEVICE, DTYPE, wait
     from routelaw.model.transformer import Transformer
     from routelaw.specs.run import ModelSpec, RouterSpec, RunSpec, TrainSpec
     from routelaw.specs.sizes import get_size
+    from routelaw.training.compiling import compile_blocks
+    from routelaw.training.graphed_step import WARM_UP, GraphedStep
     from routelaw.training.optimizer import Optimizer
     from routelaw.training.step import take_step
-
-    def settle() -> None:
-        if CUDA:
-            torch.cuda.synchronize()
 
     torch.set_num_threads(1)
     router = RouterSpec() if options.router == "dense" else RouterSpec(options.router, options.experts)
@@ -56,16 +57,19 @@ def train(options: argparse.Namespace) -> None:
         corpus="random tokens",
     )
     model = Transformer(spec).to(DEVICE, DTYPE)
-    for block in model.blocks:
-        block.compile(fullgraph=True, dynamic=False, backend="inductor" if CUDA else "aot_eager")
     optimizer = Optimizer(model, spec.train)
+    take = partial(take_step, model, optimizer, spec=spec)
+    if CUDA:
+        compile_blocks(model)
+        take = GraphedStep(model, optimizer, spec)
     tokens_BS = torch.randint(options.vocabulary, (options.sequences, options.length + 1), device=DEVICE)
-    take_step(model, optimizer, tokens_BS, spec, 0)
-    settle()
+    take(tokens_BS, step=0)
+    wait()
     begun_s = time.time() - options.spawned
-    for step in range(1, WARM_STEPS):
-        take_step(model, optimizer, tokens_BS, spec, step)
-    settle()
+    first = WARM_UP + 2  # the recording is over
+    for step in range(1, first):
+        take(tokens_BS, step=step)
+    wait()
     own = options.meeting / str(options.number)
     own.with_suffix(".ready").touch()
     while not (options.meeting / "go").exists():
@@ -73,27 +77,26 @@ def train(options: argparse.Namespace) -> None:
     taken, begin = 0, time.perf_counter()
     behind = deque()
     while time.perf_counter() - begin < options.seconds:
-        take_step(model, optimizer, tokens_BS, spec, WARM_STEPS + taken)
+        take(tokens_BS, step=first + taken)
         taken += 1
         if CUDA:
             behind.append(torch.cuda.current_stream().record_event())
             if len(behind) > AHEAD:
                 behind.popleft().synchronize()
-    settle()
+    wait()
     seconds = time.perf_counter() - begin
     found = {"begun_s": begun_s, "tokens": taken * options.sequences * options.length, "seconds": seconds}
     found["peak_mib"] = torch.cuda.max_memory_reserved() / 2**20 if CUDA else float("nan")
-    partial = own.with_suffix(".partial")
-    partial.write_text(json.dumps(found))
-    partial.rename(own.with_suffix(".json"))
+    unfinished = own.with_suffix(".partial")
+    unfinished.write_text(json.dumps(found))
+    unfinished.rename(own.with_suffix(".json"))
 
 
-def together(count: int, shape: list[str], seconds: float, caches: Path, limit_s: float) -> list[dict[str, float]]:
-    """What each of the processes found; all are ended if one fails or time is up."""
+def together(count: int, shape: list[str], seconds: float, caches: Path) -> list[dict[str, float]]:
+    """What each of the processes found; all are ended if one fails, or this is interrupted."""
     meeting = Path(tempfile.mkdtemp(dir=caches))
     environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(caches / "inductor"), "OMP_NUM_THREADS": "1"}
     environment |= {"TRITON_CACHE_DIR": str(caches / "triton"), "TORCHINDUCTOR_COMPILE_THREADS": "4"}
-    end = time.monotonic() + limit_s
     children = []
     for number in range(count):
         own = ["--child", "--number", str(number), "--meeting", str(meeting), "--seconds", str(seconds)]
@@ -102,31 +105,24 @@ def together(count: int, shape: list[str], seconds: float, caches: Path, limit_s
         children.append(subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT))
         log.close()
     try:
-        _await(children, meeting, "ready", end)
+        _await(children, meeting, "ready")
         (meeting / "go").touch()
-        _await(children, meeting, "json", end)
+        _await(children, meeting, "json")
+        for child in children:
+            child.wait()
         return [json.loads((meeting / f"{number}.json").read_text()) for number in range(count)]
     finally:
         for child in children:
-            try:
-                child.wait(timeout=10)
-            except subprocess.TimeoutExpired:
-                child.kill()
-                child.wait()
+            child.kill()
+            child.wait()
 
 
-def _await(children: list[subprocess.Popen[bytes]], meeting: Path, what: str, end: float) -> None:
+def _await(children: list[subprocess.Popen[bytes]], meeting: Path, what: str) -> None:
     while any(not (meeting / f"{number}.{what}").exists() for number in range(len(children))):
         for number, child in enumerate(children):
             if child.poll() not in (None, 0):
-                for other in children:
-                    other.kill()
                 lines = (meeting / f"{number}.log").read_text().strip().splitlines()
                 raise RuntimeError(f"process {number} ended with {child.returncode}: {' | '.join(lines[-3:])[-400:]}")
-        if time.monotonic() > end:
-            for child in children:
-                child.kill()
-            raise TimeoutError(f"not all of {len(children)} processes were {what} in time")
         time.sleep(0.02)
 
 
@@ -153,19 +149,15 @@ def service(wanted: bool, folder: Path) -> Iterator[bool]:
             del os.environ[name]
 
 
-def measure(size: str, router: str, options: argparse.Namespace, caches: Path, end: float) -> dict[str, Any]:
-    """Two starts of a shape one after the other, then the processes side by side."""
+def measure(size: str, router: str, options: argparse.Namespace, caches: Path, found: dict[str, float]) -> None:
+    """Two starts of a shape one after the other, then the processes side by side. Figures are left as they come."""
     shape = ["--size", size, "--router", router]
     for name in ("sequences", "length", "vocabulary", "experts", "positions"):
         shape += [f"--{name}", str(getattr(options, name))]
-    found: dict[str, Any] = {}
-    found["cold_s"] = together(1, shape, 0.0, caches, end - time.monotonic())[0]["begun_s"]
+    found["cold_s"] = together(1, shape, 0.0, caches)[0]["begun_s"]
     for count in options.processes:
-        if time.monotonic() > end:
-            print(f"no time left for {count} processes of {size} {router}", flush=True)
-            break
         try:
-            each = together(count, shape, options.seconds, caches, end + 30 - time.monotonic())
+            each = together(count, shape, options.seconds, caches)
         except Exception as error:
             print(f"  {size} {router} × {count} failed: {type(error).__name__}: {str(error)[:500]}", flush=True)
             continue
@@ -178,7 +170,6 @@ def measure(size: str, router: str, options: argparse.Namespace, caches: Path, e
             found[f"{count}/over_one"] = sum(rates) / alone
         words = f"{sum(rates) / 1e6:.3f}M tokens/s, {sum(rates) / TARGET:.2f} of the target"
         print(f"  {size} {router} × {count}: {words}, begun within {found[f'{count}/begun_s']:.1f} s", flush=True)
-    return {key: float(f"{value:.4g}") for key, value in found.items()}
 
 
 def main() -> None:
@@ -187,28 +178,28 @@ def main() -> None:
         train(options)
         return
     import ledger
-    from gpu_clock import device_words
 
-    end, figures = time.monotonic() + options.budget_s, {}
+    from routelaw.bench.clock import here
+
+    figures: dict[str, float] = {}
     with tempfile.TemporaryDirectory(prefix="routelaw-miniature-") as folder, service(options.mps, Path(folder)) as mps:
-        for size in options.sizes:
-            for router in options.routers:
-                if time.monotonic() > end:
-                    print(f"no time left for {size} {router}", flush=True)
-                    continue
+        with bounded(options.budget_s):
+            for size, router in product(options.sizes, options.routers):
+                found: dict[str, float] = {}
                 try:
-                    found = measure(size, router, options, Path(folder), end)
+                    measure(size, router, options, Path(folder), found)
                 except Exception as error:
                     print(f"{size} {router} failed: {type(error).__name__}: {str(error)[:500]}", flush=True)
-                    continue
-                soon = "in time" if found.get("warm_s", SOON) < SOON else "late"
-                print(size, router, found, f"second start {soon}", flush=True)
-                figures |= {f"{size} {router}/{key}": value for key, value in found.items()}
+                finally:
+                    figures |= {f"{size} {router}/{key}": ledger.rounded(value) for key, value in found.items()}
+                if "warm_s" in found:
+                    soon = "in time" if found["warm_s"] < SOON else "late"
+                    print(f"{size} {router}: second start {soon}, {found['warm_s']:.1f} s", flush=True)
         most = max((value for key, value in figures.items() if key.endswith("/tokens_per_s")), default=float("nan"))
         print(f"most in total: {most / 1e6:.2f}M tokens/s, {most / TARGET:.2f} of the target", flush=True)
     if not options.quick:
         data = f"{options.sequences} × {options.length} random tokens, {'with' if mps else 'without'} MPS"
-        ledger.append("gpu_miniature", data, figures, device_words())
+        ledger.append("gpu_miniature", data, figures, str(here()))
 
 
 def parse() -> argparse.Namespace:
@@ -222,7 +213,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--positions", default="xl")
     parser.add_argument("--seconds", type=float, default=4.0, help="that each measurement lasts")
     parser.add_argument("--mps", action="store_true")
-    parser.add_argument("--budget-s", type=float, default=540.0, help="nothing more begins after this many seconds")
+    parser.add_argument("--budget-s", type=float, default=540.0, help="everything ends after this many seconds")
     child = parser.add_argument_group("of one process").add_argument
     child("--child", action="store_true", help=argparse.SUPPRESS)
     for name, kind in {"size": str, "router": str, "number": int, "meeting": Path, "spawned": float}.items():

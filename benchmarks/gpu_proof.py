@@ -7,7 +7,8 @@ Parts, on a model of about 3M with E = 8 and sequences of 512:
   difference of the smoothed mean curves over the standard deviation between the reference's seeds; 1 or less passes.
 - gradients: of one step in bfloat16 after some training, against float64 with the same decisions. Target 1e-2; what
   plain eager bfloat16 is off by stands beside it, and the most that a parameter's error is of its plain one.
-- steady: in ten steps after the first ones, graphs compiled, waits for the device and copies to the host: none.
+- steady: in ten steps after the first ones, graphs compiled, waits for the device and copies to the host: none; of
+  steps that are recorded as CUDA graphs, and of those that launch every kernel.
 
 Text is a corpus of `routelaw corpus build`, or a fixed Markov chain. Appends one line to results.jsonl.
 """
@@ -16,39 +17,33 @@ from __future__ import annotations
 
 import argparse
 import gc
-import time
 from collections import Counter
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import ledger
 import torch
-from gpu_clock import CUDA, DEVICE, device_words, rounded
-from gpu_step import graphs_made, waits
+from budget import bounded
+from ledger import rounded
 from proof_curves import Batches, Verdict, curves, text_batches, verdict
 from proof_gradients import LIMIT, compared, most_over
-from proof_paths import FAST, WITHOUT
+from proof_paths import EVERY_KERNEL, FAST, RELATIVE, WITHOUT, Way
 
+from routelaw.bench.clock import CUDA, DEVICE, here, wait
+from routelaw.bench.models import graphs_made, waits
 from routelaw.specs.run import ModelSpec, RouterSpec, RunSpec, TrainSpec
 from routelaw.specs.sizes import get_size
+from routelaw.training.graphed_step import WARM_UP
 from routelaw.training.loop import on_device
 from routelaw.training.step import take_step
 
 WAITS = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize", "cudaMemcpy")
 COPY = "Memcpy DtoH"
 POSITIONS = ("rope", "xl")
-
-
-class Clock:
-    def __init__(self, budget_s: float) -> None:
-        self.end = time.perf_counter() + budget_s
-
-    def left(self, what: str) -> bool:
-        if time.perf_counter() < self.end:
-            return True
-        print(f"no time left for {what}", flush=True)
-        return False
+Found = tuple[str, dict[str, Any]]
+"""What was proved, and its figures."""
 
 
 def spec_of(router: str, positions: str, steps: int, options: argparse.Namespace) -> RunSpec:
@@ -60,114 +55,104 @@ def spec_of(router: str, positions: str, steps: int, options: argparse.Namespace
     )
 
 
-def prove_curves(batches: Batches, options: argparse.Namespace, clock: Clock) -> Iterator[tuple[str, dict[str, Any]]]:
+def prove_curves(batches: Batches, options: argparse.Namespace) -> Iterator[Found]:
     for router in options.routers:
-        spec = spec_of(router, options.positions, options.steps, options)
-        if not clock.left(f"curves of {router}"):
-            return
+        usual = [name for name in WITHOUT if name != RELATIVE and (name != "sinkhorn kernel" or router == "s-base")]
+        left_out = {options.positions: usual}
+        left_out.setdefault("xl", []).append(RELATIVE)
+        for positions, names in left_out.items():
+            yield from without_each(names, spec_of(router, positions, options.steps, options), batches, options.seeds)
+
+
+def without_each(names: list[str], spec: RunSpec, batches: Batches, seeds: int) -> Iterator[Found]:
+    what = f"curves {spec.router.name} {spec.model.positions}"
+    try:
+        reference_SN = curves(FAST, spec, batches, seeds)
+    except Exception as error:
+        print(f"{what} failed: {_words(error)}", flush=True)
+        return
+    yield (
+        f"{what} reference",
+        {"first": rounded(reference_SN[:, 0].mean()), "last": rounded(reference_SN[:, -20:].mean())},
+    )
+    for name in names:
         try:
-            reference_SN = curves(FAST, spec, batches, options.seeds)
+            found: Verdict = verdict(reference_SN, curves(WITHOUT[name], spec, batches, seeds))
         except Exception as error:
-            print(f"curves {router} failed: {_words(error)}", flush=True)
+            print(f"{what} without {name} failed: {_words(error)}", flush=True)
             continue
-        begin, end = reference_SN[:, 0].mean(), reference_SN[:, -20:].mean()
-        yield f"curves {router} reference", {"first": rounded(begin), "last": rounded(end)}
-        for name, way in WITHOUT.items():
-            if name == "sinkhorn kernel" and router != "s-base":
-                continue
-            if not clock.left(f"curves of {router} without {name}"):
-                return
+        figures = {name: rounded(getattr(found, name)) for name in ("difference", "spread", "ratio")}
+        yield f"{what} without {name}", figures | {"within": found.within}
+
+
+def prove_gradients(batches: Batches, options: argparse.Namespace) -> Iterator[Found]:
+    for positions, router in product(POSITIONS, ("hash", *options.routers)):
+        what = f"gradients {router} {positions}"
+        try:
+            torch._dynamo.reset()
+            spec = spec_of(router, positions, 1000, options)
+            model = FAST.model(spec, 0)
+            optimizer = FAST.optimizer(model)
+            for step in range(options.after):
+                take_step(model, optimizer, on_device(batches(0, step), DEVICE), spec, step)
+            fast, plain = compared(model, on_device(batches(0, options.after), DEVICE), options.after)
+        except Exception as error:
+            print(f"{what} failed: {_words(error)}", flush=True)
+            continue
+        yield (
+            what,
+            {
+                "whole": rounded(fast.whole),
+                "whole_plain": rounded(plain.whole),
+                "share_within": rounded(fast.share_within),
+                "share_within_plain": rounded(plain.share_within),
+                "worst": {name: rounded(error) for name, error in fast.worst().items()},
+                "worst_plain": {name: rounded(error) for name, error in plain.worst().items()},
+                "most_over_plain": rounded(most_over(fast, plain)),
+                "within": max(fast.by_name.values()) <= LIMIT,
+            },
+        )
+
+
+def prove_steady(batches: Batches, options: argparse.Namespace) -> Iterator[Found]:
+    ways = {"every kernel": EVERY_KERNEL, **({"recorded": FAST} if CUDA else {})}
+    for positions, router in product(POSITIONS, options.steady):
+        torch._dynamo.reset()
+        for name, way in ways.items():
+            what = f"steady {router} {positions} {name}"
             try:
-                found: Verdict = verdict(reference_SN, curves(way, spec, batches, options.seeds))
-            except Exception as error:
-                print(f"curves {router} without {name} failed: {_words(error)}", flush=True)
-                continue
-            yield (
-                f"curves {router} without {name}",
-                {
-                    "difference": rounded(found.difference),
-                    "spread": rounded(found.spread),
-                    "ratio": rounded(found.ratio),
-                    "within": found.within,
-                },
-            )
-
-
-def prove_gradients(
-    batches: Batches, options: argparse.Namespace, clock: Clock
-) -> Iterator[tuple[str, dict[str, Any]]]:
-    for positions in POSITIONS:
-        for router in ("hash", *options.routers):
-            what = f"gradients {router} {positions}"
-            if not clock.left(what):
-                return
-            try:
-                torch._dynamo.reset()
-                spec = spec_of(router, positions, 1000, options)
-                model = FAST.model(spec, 0)
-                optimizer = FAST.optimizer(model)
-                for step in range(options.after):
-                    take_step(model, optimizer, on_device(batches(0, step), DEVICE), spec, step)
-                fast, plain = compared(model, on_device(batches(0, options.after), DEVICE), options.after)
-            except Exception as error:
-                print(f"{what} failed: {_words(error)}", flush=True)
-                continue
-            worst, worst_plain = fast.worst(), plain.worst()
-            yield (
-                what,
-                {
-                    "whole": rounded(fast.whole),
-                    "whole_plain": rounded(plain.whole),
-                    "share_within": rounded(fast.share_within),
-                    "share_within_plain": rounded(plain.share_within),
-                    "worst": {name: rounded(error) for name, error in worst.items()},
-                    "worst_plain": {name: rounded(error) for name, error in worst_plain.items()},
-                    "most_over_plain": rounded(most_over(fast, plain)),
-                    "within": max(fast.by_name.values()) <= LIMIT,
-                },
-            )
-
-
-def prove_steady(batches: Batches, options: argparse.Namespace, clock: Clock) -> Iterator[tuple[str, dict[str, Any]]]:
-    for positions in POSITIONS:
-        for router in options.steady:
-            what = f"steady {router} {positions}"
-            if not clock.left(what):
-                return
-            try:
-                yield what, steady(spec_of(router, positions, 1000, options), batches)
+                yield what, steady(way, spec_of(router, positions, 1000, options), batches)
             except Exception as error:
                 print(f"{what} failed: {_words(error)}", flush=True)
 
 
-def steady(spec: RunSpec, batches: Batches, warm: int = 3, counted: int = 10) -> dict[str, int]:
+def steady(way: Way, spec: RunSpec, batches: Batches, warm: int = WARM_UP + 2, counted: int = 10) -> dict[str, int]:
     """Counts of the real loop, batches from the host included, between its first steps and what ends the profile."""
-    torch._dynamo.reset()
-    model = FAST.model(spec, 0)
-    optimizer = FAST.optimizer(model)
+    before = graphs_made()
+    model = way.model(spec, 0)
+    take = way.taker(model, way.optimizer(model))
     fed = [batches(0, step) for step in range(warm + counted + 1)]
 
     def steps(first: int, last: int) -> None:
         for step in range(first, last):
-            take_step(model, optimizer, on_device(fed[step], DEVICE), spec, step)
+            take(on_device(fed[step], DEVICE), step)
 
     steps(0, warm)
+    wait()
     graphs = graphs_made()
-    if CUDA:
-        torch.cuda.synchronize()
     activities = [torch.profiler.ProfilerActivity.CPU, *([torch.profiler.ProfilerActivity.CUDA] if CUDA else [])]
     with torch.profiler.profile(activities=activities) as profile:
         with torch.profiler.record_function("counted steps"):
             steps(warm, warm + counted)
-        if CUDA:
-            torch.cuda.synchronize()  # after the span: it is not counted
+        wait()  # after the span: it is not counted
     events = profile.events()
     host = torch.autograd.DeviceType.CPU  # the device has a span of that name, too, which ends later
     (span,) = (e.time_range for e in events if e.name == "counted steps" and e.device_type == host)
     inside = Counter(e.name for e in events if e.name in WAITS and span.start <= e.time_range.start < span.end)
     copies = sum(COPY in e.name for e in events)  # by the device's clock, which runs behind the host
-    asked = waits(lambda: steps(warm + counted, warm + counted + 1))
-    found = {"graphs": graphs, "graphs_later": graphs_made() - graphs, "copies_to_host": copies, "waits_refused": asked}
+    asked = len(waits(lambda: steps(warm + counted, warm + counted + 1), "a step"))
+    found = {"graphs": graphs - before, "graphs_later": graphs_made() - graphs}
+    found |= {"copies_to_host": copies, "waits_refused": asked}
     return found | {name: inside[name] for name in WAITS} | {"steps": counted}
 
 
@@ -195,23 +180,24 @@ def main() -> None:
     parser.add_argument("--length", type=int, default=512)
     parser.add_argument("--rate", type=float, default=1e-3)
     parser.add_argument("--vocabulary", type=int, default=8192, help="of the Markov chain; a corpus brings its own")
-    parser.add_argument("--budget-s", type=float, default=540.0, help="nothing more begins after this many seconds")
+    parser.add_argument("--budget-s", type=float, default=540.0, help="everything ends after this many seconds")
     options = parser.parse_args()
     if options.quick:
         options.size, options.sequences, options.length, options.vocabulary = "0.05M", 4, 32, 100
         options.steps, options.after, options.seeds, options.experts = 6, 2, 2, 4
-    clock, figures = Clock(options.budget_s), {}
+    figures: dict[str, dict[str, Any]] = {}
     batches, options.vocabulary, data = text_batches(
         options.corpus, options.sequences, options.length, options.vocabulary
     )
-    for part in options.parts:
-        for what, found in PARTS[part](batches, options, clock):
-            print(what, found, flush=True)
-            figures[what] = found
-            gc.collect()
-            torch.cuda.empty_cache()
+    with bounded(options.budget_s):
+        for part in options.parts:
+            for what, found in PARTS[part](batches, options):
+                print(what, found, flush=True)
+                figures[what] = found
+                gc.collect()
+                torch.cuda.empty_cache()
     if not options.quick:
-        ledger.append("gpu_proof", f"{options.size}, E = {options.experts}, {data}", figures, device_words())
+        ledger.append("gpu_proof", f"{options.size}, E = {options.experts}, {data}", figures, str(here()))
 
 
 if __name__ == "__main__":

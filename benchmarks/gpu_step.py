@@ -2,8 +2,8 @@
 
     python benchmarks/gpu_step.py [--quick] [--sizes 130M 370M] [--experts 64] [--tokens 32768] [--whole]
 
-Vocabulary 32,000, sequences of 2048, K = 1, R = ½, nothing dropped, bfloat16, blocks compiled. A router's figure is its time
-over that of `switch` and over that of the dense model. `--whole` adds the optimiser's step (float32 masters, fused
+Vocabulary 32,000, sequences of 2048, K = 1, R = ½, nothing dropped, bfloat16, blocks compiled. A router's figure is its
+time over that of `switch` and over that of the dense model. `--whole` adds the optimiser's step (float32 masters, fused
 AdamW), alone and amortised over the paper's batch of 256 sequences. Graphs compiled and waits for the device are
 counted in a step after the first ones. Appends one line to results.jsonl.
 """

@@ -5,8 +5,9 @@
 16 × 2048 random tokens, vocabulary 32,000, bfloat16, one machine, one run; models in transformers_models.py. Ours has
 its blocks compiled; theirs run eager, compiled whole as users do, and compiled with flash attention put right. `ratio`
 is the best of the three over ours (above 1 ours is faster, or smaller), `as shipped` the best without that correction.
-R = 1, so every block is routed in both. Ours at capacity 2 drops what finds no slot (`kept` says how much it kept); the
-dropless one does all of Mixtral's work.
+R = 1, so every block is routed in both. Ours drops nothing and does all of Mixtral's work; at capacity 2, beside it,
+what finds no slot is dropped (`kept` says how much was not). With 64 experts only forward and backward: masters and
+moments of all would not fit.
 
 Optimisers: `masters` is our Optimizer for both (float32 masters and moments, clipping), the equal precision; `bf16` is
 torch's fused AdamW on bfloat16 parameters and moments, without clipping: for theirs alone. Memory: `kept_mib` is what
@@ -17,20 +18,19 @@ Appends one line to results.jsonl.
 from __future__ import annotations
 
 import argparse
-import gc
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-import gpu_step
 import ledger
 import torch
-from gpu_clock import CUDA, DEVICE, device_words, medians, peak_mib, rounded
+from budget import bounded
+from ledger import rounded
 from torch import Tensor, nn
-from transformers_models import BACKEND, FORMS, built_theirs, loss_of
+from transformers_models import FORMS, built_theirs, loss_of
 
-from routelaw.model.transformer import Transformer
+from routelaw.bench.clock import CUDA, DEVICE, here, peak_mib, race, reason, release
+from routelaw.bench.models import PAPER_BATCH, built
 from routelaw.specs.run import ModelSpec, RouterSpec, RunSpec, TrainSpec
 from routelaw.specs.sizes import get_size
 from routelaw.training.optimizer import Optimizer
@@ -61,7 +61,7 @@ Makers = dict[str, Callable[[], Contestant]]
 def ours(router: RouterSpec, positions: str, options: argparse.Namespace) -> Contestant:
     shape = ModelSpec(get_size(options.size), options.vocabulary, options.length, positions)
     spec = RunSpec(shape, router, TrainSpec(steps=1000, batch=options.sequences), corpus="random tokens")
-    model, tokens_BS = built(spec).train(), tokens(options)
+    model, tokens_BS = built(spec, compiled=CUDA), tokens(options)
     number = torch.zeros((), dtype=torch.int64, device=DEVICE)
     shares: list[Tensor] = []
 
@@ -78,17 +78,6 @@ def ours(router: RouterSpec, positions: str, options: argparse.Namespace) -> Con
         return lambda: take_step(model, optimizer, tokens_BS, spec, next(count))
 
     return Contestant(model, loss, {"masters": masters}, lambda: torch.stack(shares).mean().item() if shares else 1.0)
-
-
-def built(spec: RunSpec) -> Transformer:
-    """On a CPU without the compiler proper: see BACKEND."""
-    proper = nn.Module.compile
-    if not CUDA:
-        nn.Module.compile = lambda self, **settings: proper(self, **settings, backend=BACKEND)  # pyrefly: ignore
-    try:
-        return gpu_step.built(spec)
-    finally:
-        nn.Module.compile = proper  # pyrefly: ignore
 
 
 def theirs(experts: int, form: str, options: argparse.Namespace) -> Contestant:
@@ -144,29 +133,35 @@ def measure(makers: Makers, whole: bool, options: argparse.Namespace, found: dic
         try:
             there[name] = make()
         except Exception as error:
-            print(f"  {name} failed: {type(error).__name__}: {str(error)[:300]}", flush=True)
-    times = medians({name: one.both for name, one in there.items()}, budget_s=8.0)
-    for name, one in list(there.items()):
-        if times[name] != times[name]:
-            del there[name]
-            continue
+            print(f"  {name} failed: {reason(error)}", flush=True)
+    times = timed({name: one.both for name, one in there.items()})
+    there = {name: there[name] for name in times}
+    for name, one in there.items():
         count = sum(p.numel() for p in one.model.parameters())
         found[name] = {"params_m": count / 1e6, "fb_ms": times[name], "kept": one.kept()}
         found[name] |= {"peak_mib": peak_mib(one.both), "kept_mib": kept_mib(one)}
     for kind in ("masters", "bf16") if whole else ():
         steps = {name: one.steps[kind]() for name, one in there.items() if kind in one.steps}
-        for name, taken in medians(steps, budget_s=8.0).items():
-            apart, share = taken - times[name], options.sequences / gpu_step.PAPER_BATCH
+        for name, taken in timed(steps).items():
+            apart, share = taken - times[name], options.sequences / PAPER_BATCH
             whole_step = {"ms": taken, "optimizer_ms": apart, "amortised_ms": times[name] + apart * share}
             whole_step["tokens_per_s"] = 1e3 * options.sequences * options.length / taken
             found[name] |= {f"{kind}_{key}": value for key, value in whole_step.items()}
         steps.clear()
 
 
+def timed(works: dict[str, Callable[[], object]]) -> dict[str, float]:
+    """Milliseconds of those that ran; of the others, why not."""
+    ran = race(works, budget_s=8.0)
+    for name, why in ran.failures.items():
+        print(f"  {name} failed: {why}", flush=True)
+    return ran.ms
+
+
 def cases(options: argparse.Namespace) -> dict[str, tuple[Makers, bool, bool]]:
     """Contestants, whether all fit on the device together, and whether their optimisers do."""
 
-    def routed(name: str, experts: int, capacity: float = 2.0) -> Callable[[], Contestant]:
+    def routed(name: str, experts: int, capacity: float = 0.0) -> Callable[[], Contestant]:
         router = RouterSpec(name, experts, routing_frequency=1.0, capacity_factor=capacity)
         return lambda: ours(router, "rope", options)
 
@@ -178,7 +173,8 @@ def cases(options: argparse.Namespace) -> dict[str, tuple[Makers, bool, bool]]:
             "ours switch": routed("switch", experts),
             **rivals(experts),
             "ours s-base": routed("s-base", experts),
-            "ours dropless": routed("switch", experts, 0.0),
+            "ours switch at capacity 2": routed("switch", experts, 2.0),
+            "ours s-base at capacity 2": routed("s-base", experts, 2.0),
         }
 
     dense = {
@@ -210,6 +206,18 @@ def least(key: str, among: dict[str, dict[str, float]]) -> float:
     return min((own[key] for own in among.values() if key in own), default=float("nan"))
 
 
+def measure_case(case: str, options: argparse.Namespace, found: dict[str, dict[str, float]]) -> None:
+    makers, together, whole = cases(options)[case]
+    for part in [makers] if together else [{name: make} for name, make in makers.items()]:
+        try:
+            measure(part, whole, options, found)
+        except Exception as error:
+            print(f"{case} {', '.join(part)} failed: {reason(error)}", flush=True)
+        release()
+        for name in part:
+            print(case, name, {key: rounded(value) for key, value in found.get(name, {}).items()}, flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--quick", action="store_true", help="tiny models, to see that it works; leaves no line")
@@ -218,32 +226,22 @@ def main() -> None:
     parser.add_argument("--sequences", type=int, default=16)
     parser.add_argument("--length", type=int, default=2048)
     parser.add_argument("--vocabulary", type=int, default=32_000)
-    parser.add_argument("--budget-s", type=float, default=540.0, help="no contestant begins after this many seconds")
+    parser.add_argument("--budget-s", type=float, default=540.0, help="everything ends after this many seconds")
     options = parser.parse_args()
     if options.quick:
         options.size, options.sequences, options.length, options.vocabulary = "0.05M", 2, 32, 100
-    begun, figures = time.perf_counter(), {}
-    for case in options.cases:
-        makers, together, whole = cases(options)[case]
-        found: dict[str, dict[str, float]] = {}
-        for part in [makers] if together else [{name: make} for name, make in makers.items()]:
-            if time.perf_counter() - begun > options.budget_s:
-                print(f"{case}: no time left for {', '.join(part)}", flush=True)
-                continue
+    figures: dict[str, float] = {}
+    with bounded(options.budget_s):
+        for case in options.cases:
+            found: dict[str, dict[str, float]] = {}
             try:
-                measure(part, whole, options, found)
-            except Exception as error:
-                print(f"{case} {', '.join(part)} failed: {type(error).__name__}: {str(error)[:400]}", flush=True)
-            torch._dynamo.reset()
-            gc.collect()
-            torch.cuda.empty_cache()
-            for name in part:
-                print(case, name, {k: rounded(v) for k, v in found.get(name, {}).items()}, flush=True)
-        figures |= ratios(case, found)
+                measure_case(case, options, found)
+            finally:
+                figures |= ratios(case, found)
     print({key: value for key, value in figures.items() if "/ratio" in key or "/as " in key}, flush=True)
     if not options.quick:
         data = f"{options.size}, {options.sequences} × {options.length} random tokens"
-        ledger.append("gpu_transformers", data, figures, device_words())
+        ledger.append("gpu_transformers", data, figures, str(here()))
 
 
 if __name__ == "__main__":

@@ -76,6 +76,11 @@ def append(benchmark: str, data: str, figures: dict[str, Any], device: str = "")
         file.write(json.dumps(line, ensure_ascii=False) + "\n")
 
 
+def rounded(value: float) -> float:
+    """To four digits."""
+    return float(f"{value:.4g}")
+
+
 def append_table(benchmark: str, table: Table) -> None:
     """A table of `routelaw.bench` as such a line."""
     append(benchmark, table.setting, table.figures(), str(table.machine))

@@ -12,13 +12,12 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from gpu_clock import DEVICE
 from proof_paths import Way
 
+from routelaw.bench.clock import DEVICE
 from routelaw.corpus import batch, open_corpus
 from routelaw.specs.run import RunSpec
 from routelaw.training.loop import on_device
-from routelaw.training.step import take_step
 
 SMOOTH = 20
 """Steps that a point of a smoothed curve is the mean of."""
@@ -99,12 +98,9 @@ def curve(way: Way, spec: RunSpec, batches: Batches, seed: int) -> np.ndarray:
     """Training losses of a run, read once at its end."""
     with way.patched():
         model = way.model(spec, seed)
-        optimizer = way.optimizer(model)
-        outcomes = [
-            take_step(model, optimizer, on_device(batches(seed, step), DEVICE), spec, step).loss
-            for step in range(spec.train.steps)
-        ]
-        return torch.stack(outcomes).double().cpu().numpy()
+        take = way.taker(model, way.optimizer(model))
+        losses = [take(on_device(batches(seed, step), DEVICE), step).loss.clone() for step in range(spec.train.steps)]
+        return torch.stack(losses).double().cpu().numpy()
 
 
 def curves(way: Way, spec: RunSpec, batches: Batches, seeds: int) -> np.ndarray:

@@ -16,18 +16,24 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from gpu_clock import CUDA, DEVICE, DTYPE
 from torch import Tensor
 
+import routelaw.model.attention as attention_module
 import routelaw.model.experts as experts_module
 import routelaw.routers.sinkhorn as sinkhorn_module
+from routelaw.bench.clock import CUDA, DEVICE, DTYPE
 from routelaw.kernels.sinkhorn import sinkhorn
+from routelaw.model.relative_attention import biased
 from routelaw.model.transformer import Transformer
 from routelaw.specs.run import RunSpec
+from routelaw.training.graphed_step import GraphedStep
 from routelaw.training.optimizer import Optimizer
+from routelaw.training.step import Outcome, take_step
 
 BACKEND = "inductor" if CUDA else "aot_eager"
 """On a CPU only the way is tried, and there the compiler takes a minute."""
+RELATIVE = "relative attention in pieces"
+"""The path that only positions `xl` take."""
 
 
 @dataclass(frozen=True)
@@ -37,18 +43,26 @@ class Way:
     compiled: bool = True
     fused: bool | None = None
     patched: Callable[[], AbstractContextManager[Any]] = nullcontext
+    recorded: bool = CUDA
+    """Steps as CUDA graphs; not where a plain form asks the device for a value."""
 
     def model(self, spec: RunSpec, seed: int, dtype: torch.dtype = DTYPE) -> Transformer:
         """The seed is of the start alone: the spec's, which routing draws from, is a constant to the compiler."""
         model = Transformer(spec)
         model.initialise(seed)
         model = model.to(DEVICE, dtype)
-        for block in model.blocks if self.compiled else ():
+        for block in model.blocks if self.compiled else ():  # not `compile_blocks`: seeds share what is compiled
             block.compile(fullgraph=True, dynamic=False, backend=BACKEND)
         return model.train()
 
     def optimizer(self, model: Transformer) -> Optimizer:
         return Optimizer(model, model.spec.train, fused=self.fused)
+
+    def taker(self, model: Transformer, optimizer: Optimizer) -> Callable[[Tensor, int], Outcome]:
+        """(tokens, step) -> what came of it; a recorded step's is overwritten by the next."""
+        if self.recorded:
+            return GraphedStep(model, optimizer, model.spec)
+        return lambda tokens_BS, step: take_step(model, optimizer, tokens_BS, model.spec, step)
 
 
 @contextmanager
@@ -130,7 +144,10 @@ PATCHES: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "sinkhorn kernel": lambda: replaced(sinkhorn_module, "expert_potentials", plain_potentials),
     "grouped product": lambda: replaced(experts_module, "grouped_product", sliced_product),
     "loss by pieces": lambda: replaced(Transformer, "token_nll", plain_nll),
+    RELATIVE: lambda: replaced(attention_module, "relative_attention", biased),
 }
+WAITING = ("sinkhorn kernel", "grouped product")
+"""Their plain forms read sizes or sums on the host, so a step with them cannot be recorded."""
 
 
 @contextmanager
@@ -142,11 +159,13 @@ def all_patches() -> Iterator[None]:
 
 
 FAST = Way()
-PLAIN = Way(compiled=False, fused=False, patched=all_patches)
+EVERY_KERNEL = Way(recorded=False)
+PLAIN = Way(compiled=False, fused=False, patched=all_patches, recorded=False)
 WITHOUT: dict[str, Way] = {
     "compiled blocks": Way(compiled=False),
-    **{name: Way(patched=patch) for name, patch in PATCHES.items()},
-    "fused AdamW": Way(fused=False),
+    **{name: Way(patched=patch, recorded=CUDA and name not in WAITING) for name, patch in PATCHES.items()},
+    "fused AdamW": Way(fused=False, recorded=False),
+    **({"recorded step (CUDA graph)": EVERY_KERNEL} if CUDA else {}),
     "any of them": PLAIN,
 }
-"""By what is left out."""
+"""By what is left out; with what waits for the device, the recording too."""

@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from gpu_clock import CUDA, DEVICE, DTYPE
 from torch import Tensor, nn
 
+from routelaw.bench.clock import CUDA, DEVICE, DTYPE
 from routelaw.specs.architecture import Architecture
 
 STEP = 64

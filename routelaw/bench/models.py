@@ -1,7 +1,8 @@
 """Whole models: what routing adds to a dense model of equal N, forward and backward, and the whole step.
 
 K = 1, R = ½, nothing dropped unless asked, random tokens. A router's figures are its time over that of `switch` and
-over that of the dense model. Eager models take turns; compiled ones are measured one after the other, as together they might not fit.
+over that of the dense model. Eager models take turns; compiled ones are measured one after the other, as together
+they might not fit.
 `whole` adds the optimiser's step (float32 masters, AdamW), alone and amortised over the paper's batch of 256 sequences.
 Graphs compiled and waits for the device are counted in a step after the first ones.
 

@@ -88,8 +88,17 @@ def test_patches_are_in_place_only_meanwhile(script: Script) -> None:
         assert experts_module.grouped_product is paths.sliced_product
         assert paths.Transformer.token_nll is paths.plain_nll
         assert paths.sinkhorn_module.expert_potentials is paths.plain_potentials
+        assert paths.attention_module.relative_attention is paths.biased
     assert experts_module.grouped_product is grouped_product
     assert paths.Transformer.token_nll is not paths.plain_nll
+    assert paths.attention_module.relative_attention is not paths.biased
+
+
+def test_what_waits_for_the_device_is_not_recorded(script: Script) -> None:
+    """Grouped sizes, Sinkhorn's looks and the unfused optimiser's question are answered on the host."""
+    without = script("proof_paths").WITHOUT
+    for name in ("sinkhorn kernel", "grouped product", "fused AdamW", "any of them"):
+        assert not without[name].recorded
 
 
 @pytest.mark.parametrize("router", ["s-base", "switch", "hash"])

@@ -1,0 +1,38 @@
+"""A limit of time that holds in the midst of work, and that leaves what was found."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+from types import ModuleType
+
+import pytest
+
+
+def test_work_ends_in_its_midst(script: Callable[[str], ModuleType], capsys: pytest.CaptureFixture[str]) -> None:
+    found, begun = [], time.monotonic()
+    with script("budget").bounded(0.05):
+        found.append("first")
+        try:
+            time.sleep(30)
+        except Exception:
+            pytest.fail("whoever catches errors to go on must not catch this")
+        found.append("second")
+    assert found == ["first"]
+    assert time.monotonic() - begun < 10
+    assert "stopped after 0.05 s" in capsys.readouterr().out
+
+
+def test_nothing_is_left_behind(script: Callable[[str], ModuleType]) -> None:
+    before = signal.getsignal(signal.SIGALRM)
+    with script("budget").bounded(100):
+        pass
+    assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
+    assert signal.getsignal(signal.SIGALRM) is before
+
+
+def test_another_error_is_not_hidden(script: Callable[[str], ModuleType]) -> None:
+    with pytest.raises(ZeroDivisionError), script("budget").bounded(100):
+        1 / 0  # noqa: B018
+    assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
