@@ -90,6 +90,7 @@ def run(
     ):
         files.identify(spec, corpus)
         state = TrainState.start(spec, corpus, device, dtype, parallel, meshes, moments_of(execution))
+        state.model.recompute = execution.recompute
         if (way := way_to_compile(spec, execution, device)) != "off":
             compile_blocks(state.model)
         state.resume(files.checkpoints, notice)
