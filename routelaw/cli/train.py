@@ -223,7 +223,7 @@ def _loss(value: float | None) -> str:
 
 def _show_derived(spec: RunSpec, corpus: Corpus, folder: Path, execution: ExecutionSpec) -> None:
     from routelaw.cli.output import show
-    from routelaw.specs.footprint import footprint
+    from routelaw.specs.footprint import footprint_of
     from routelaw.sweeps.memory import in_words
     from routelaw.training.device import resolve_device, resolve_precision
     from routelaw.training.schedule import warmup_steps
@@ -233,7 +233,7 @@ def _show_derived(spec: RunSpec, corpus: Corpus, folder: Path, execution: Execut
     layout = execution.layout
     device = resolve_device(execution.device)
     precision = str(resolve_precision(execution.precision, device)).removeprefix("torch.")
-    need = footprint(spec, execution.micro_batches, precision, gpu=device.type == "cuda", layout=layout)
+    need = footprint_of(spec, execution, precision, device.type == "cuda")
     routed = ", ".join(map(str, spec.routed_blocks)) or "none"
     groups = f", in groups of {spec.group_tokens:,} tokens" if spec.routed_blocks else ""
     show(

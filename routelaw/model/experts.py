@@ -23,7 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from routelaw.model.exchange import exchange_plan
-from routelaw.model.grouped_product import grouped_product, takes_groups
+from routelaw.model.grouped_product import product_by_expert, takes_groups
 from routelaw.model.parallel import NOBODY_ELSE, Team
 from routelaw.routers.router import Routing
 
@@ -142,15 +142,15 @@ class Experts(nn.Module):
         return total_ND
 
     def _ffw(self, i: int, x_ND: Tensor, ends_E: Tensor) -> Tensor:
-        hidden_NF = F.gelu(grouped_product(self.tensor.enter(x_ND), self.up[i], ends_E))
-        return self.tensor.leave(grouped_product(hidden_NF, self.down[i], ends_E))
+        hidden_NF = F.gelu(product_by_expert(self.tensor.enter(x_ND), self.up[i], ends_E))
+        return self.tensor.leave(product_by_expert(hidden_NF, self.down[i], ends_E))
 
 
 def _rows(table_ED: Tensor, queue_N: Tensor, ends_E: Tensor) -> Tensor:
     """table[expert] for sorted rows."""
     if takes_groups(table_ED):
         return _padded_rows(table_ED, queue_N)
-    return grouped_product(table_ED.new_ones(len(queue_N), 1), table_ED[:, None], ends_E)
+    return product_by_expert(table_ED.new_ones(len(queue_N), 1), table_ED[:, None], ends_E)
 
 
 def _padded_rows(table_ED: Tensor, queue_N: Tensor) -> Tensor:

@@ -21,9 +21,25 @@ import torch.nn.functional as F
 from torch import Tensor
 
 
+NARROW, FEW_IN_SIGHT = 512, 8
+
+
 def takes_groups(x: Tensor) -> bool:
     """Whether torch has a grouped product for such numbers there."""
     return x.is_cuda and x.dtype == torch.bfloat16
+
+
+def product_by_expert(x_ND: Tensor, weight_EDF: Tensor, ends_E: Tensor) -> Tensor:
+    """Rows of expert e (those from end e−1 to end e) times weight e. ends_E is int32."""
+    if torch.compiler.is_compiling() and takes_groups(x_ND) and best_in_sight(weight_EDF):
+        return F.grouped_mm(x_ND, weight_EDF, offs=ends_E)
+    return grouped_product(x_ND, weight_EDF, ends_E)
+
+
+def best_in_sight(weight_EDF: Tensor) -> bool:
+    """Narrow layers of few experts are quicker where the compiler sees the product (benchmarks/gpu_layer.py)."""
+    experts, *widths = weight_EDF.shape
+    return experts <= FEW_IN_SIGHT and min(widths) <= NARROW
 
 
 @torch.library.custom_op("routelaw::grouped_product", mutates_args=())

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from routelaw.model.attention import Attention, position_table
 from routelaw.model.capacity import within_capacity
@@ -170,6 +171,8 @@ class Transformer(nn.Module):
         super().__init__()
         architecture = spec.model.architecture
         self.spec, self.parallel = spec, parallel
+        self.recompute = False
+        """Whether blocks keep only their input in training and work the rest out again on the way back."""
         self.embedding = nn.Parameter(torch.empty(spec.model.vocabulary, architecture.d_model))
         routed = spec.routed_blocks
         deciding = routed[:1] if spec.router.shared_decisions else routed
@@ -187,7 +190,12 @@ class Transformer(nn.Module):
         layers: list[RoutedLayer] = []
         for number, block in enumerate(self.blocks, 1):
             shared = layers[0] if self.spec.router.shared_decisions and layers else None
-            x_BSD, layer = block(x_BSD, ids_BS.flatten(), positions, step, shared)
+            given = (x_BSD, ids_BS.flatten(), positions, step, shared)
+            if self.recompute and torch.is_grad_enabled():
+                # Nothing is drawn from torch's generators, and every decision comes out as it did.
+                x_BSD, layer = checkpoint(block, *given, use_reentrant=False, preserve_rng_state=False)
+            else:
+                x_BSD, layer = block(*given)
             if layer is not None:
                 layer.block = number
                 layers.append(layer)

@@ -11,7 +11,7 @@ Shapes: T tokens, d width, I = heads · key size, H heads, S sequence, E experts
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from routelaw.specs.layout import Layout
 from routelaw.specs.run import RunSpec
@@ -50,6 +50,8 @@ class Pass:
     fused: bool
     """Whether attention is one kernel that keeps no probabilities (on a GPU)."""
     layout: Layout = field(default_factory=Layout)
+    recompute: bool = False
+    """Whether blocks keep only their input and work the rest out again on the way back."""
 
     @property
     def wide(self) -> int:
@@ -69,7 +71,8 @@ class Pass:
             sum(part.size for part in parts) for parts in (self.ffw_parts, self.expert_parts, self.router_parts)
         )
         return [
-            self.attention + (experts if block in routed else plain) + (router if block in deciding else 0)
+            (self.stream if self.recompute else self.attention + (experts if block in routed else plain))
+            + (router if block in deciding else 0)  # which the losses hold on to
             for block in range(1, self.spec.model.architecture.blocks + 1)
         ]
 
@@ -100,7 +103,8 @@ class Pass:
         """On the way back: scores, or the gradient of a hidden layer."""
         scores = SCORES_AT_ONCE * self._scores * self.wide if self.spec.model.positions == "xl" else 0
         hidden = 4 * self.spec.router.k * self.stream // self.layout.tensor
-        return max(scores, hidden)
+        again = max(replace(self, recompute=False).blocks) if self.recompute else 0
+        return again + max(scores, hidden)
 
     @property
     def exchange(self) -> int:

@@ -17,7 +17,7 @@ from routelaw.specs.activations import EVALUATED_TOKENS, Pass
 from routelaw.specs.layout import Layout
 from routelaw.specs.moments import Moment, sharded_moments, whole_moments
 from routelaw.specs.parameters import hash_tables, model_parameters
-from routelaw.specs.run import RunSpec
+from routelaw.specs.run import ExecutionSpec, RunSpec
 from routelaw.specs.shards import ShardedModel, sharded
 
 NUMBER = {"float32": 4, "float64": 8, "bfloat16": 2}
@@ -88,6 +88,8 @@ def footprint(
     gpu: bool = False,
     layout: Layout = Layout(),
     rank: int = 0,
+    recompute: bool = False,
+    moments: str = "float32",
 ) -> Footprint:
     """Of one process. `gpu` tells which kernels there are, not where they are. Of a layout's processes the first has
     most: what does not divide is in its shards."""
@@ -96,17 +98,33 @@ def footprint(
     number, length = NUMBER[precision], spec.model.sequence_length
     own = max(spec.train.batch // (micro_batches * layout.batch), 1)
     evaluated = -(-max(EVALUATED_TOKENS // length, 1) // layout.batch)
-    forward = Pass(spec, own * length, number, gpu, layout)
+    forward = Pass(spec, own * length, number, gpu, layout, recompute)
     evaluation = Pass(spec, evaluated * length, number, gpu, layout)
     parts = model_parameters(spec)
     if layout.batch == 1:
         whole = [[p.numbers(layout) for p in part] for part in parts]
-        return _of_whole(whole, forward, evaluation, micro_batches > 1)
+        return _of_whole(whole, forward, evaluation, micro_batches > 1, NUMBER[moments])
     return _of_shards(sharded(parts, layout, rank), forward, evaluation, micro_batches > 1)
 
 
-def _of_whole(parts: Sequence[Sequence[int]], forward: Pass, evaluation: Pass, again: bool) -> Footprint:
-    """A process that has all of its parameters, masters and statistics to itself. `again`: several micro-batches."""
+def footprint_of(
+    spec: RunSpec, execution: ExecutionSpec, precision: str, gpu: bool, micro_batches: int | None = None
+) -> Footprint:
+    """As it is to be carried out, or in another number of micro-batches."""
+    return footprint(
+        spec,
+        execution.micro_batches if micro_batches is None else micro_batches,
+        precision,
+        gpu=gpu,
+        layout=execution.layout,
+        recompute=execution.recompute,
+        moments=execution.moments,
+    )
+
+
+def _of_whole(parts: Sequence[Sequence[int]], forward: Pass, evaluation: Pass, again: bool, moment: int) -> Footprint:
+    """A process that has all of its parameters, masters and statistics to itself. `again`: several micro-batches;
+    `moment`: bytes of one. On a GPU the gradients of a single micro-batch are not widened."""
     number, wide = forward.number, forward.wide
     sizes = [size for part in parts for size in part]
     numbers = sum(sizes)
@@ -114,8 +132,8 @@ def _of_whole(parts: Sequence[Sequence[int]], forward: Pass, evaluation: Pass, a
     return Footprint(
         parameters=numbers * number + hash_tables(forward.spec),
         masters=0 if number == wide else numbers * wide,
-        optimizer=2 * numbers * wide + 4 * len(sizes),
-        gradients=numbers * wide,
+        optimizer=2 * numbers * (wide if moment == NUMBER["float32"] else moment) + 4 * len(sizes),
+        gradients=numbers * (number if forward.fused and not again else wide),
         activations=sum(forward.blocks) + forward.last,
         logits=forward.logits,
         evaluation=evaluation.without_gradients,

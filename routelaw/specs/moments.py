@@ -13,8 +13,8 @@ from routelaw.specs.activations import Pass
 from routelaw.specs.shards import Shard, ShardedModel
 
 UPDATE_COPIES = 3
-"""On a CPU AdamW goes tensor by tensor and holds three of the largest in passing; on a GPU it takes the square root of
-all second moments at once."""
+"""On a CPU AdamW goes tensor by tensor and holds three of the largest in passing. On a GPU it holds nothing where
+parameters are whole; of shards it takes the square root of all second moments at once."""
 
 
 @dataclass(frozen=True)
@@ -42,8 +42,9 @@ def whole_moments(parts: Sequence[Sequence[int]], forward: Pass, evaluation: Pas
     for activations, gradients in zip(kept, made, strict=True):
         there = {"activations": activations, "gradients": gradients, "in passing": forward.block_in_passing}
         yield Moment("the walk back", {**always, **before, **there})
-    update = sum(sizes) if forward.fused else UPDATE_COPIES * max(sizes)
-    yield Moment("the update", {**always, "gradients": sum(sizes) * wide, "in passing": update * wide})
+    gradients = sum(sizes) * (number if forward.fused and not again else wide)
+    update = 0 if forward.fused else UPDATE_COPIES * max(sizes) * wide
+    yield Moment("the update", {**always, "gradients": gradients, "in passing": update})
     yield Moment("evaluation", {**always, "a forward pass": evaluation.without_gradients})
 
 

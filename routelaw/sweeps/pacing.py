@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from statistics import median
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING
 from routelaw.corpus.shards import open_corpus
 from routelaw.runs.store import Store
 from routelaw.specs.devices import Device
-from routelaw.specs.footprint import Footprint, footprint
+from routelaw.specs.footprint import Footprint, footprint_of
 from routelaw.specs.run import ExecutionSpec
 from routelaw.sweeps.arithmetic import arithmetic_pace, device_here
 from routelaw.sweeps.memory import Need, Room, fits, floor_here, need_of
@@ -45,11 +46,11 @@ class Pacing:
 
     def memory(self, run: PlannedRun, micro_batches: int | None = None) -> Footprint:
         """Of each of its processes."""
-        pieces = run.execution.micro_batches if micro_batches is None else micro_batches
-        return footprint(run.spec, pieces, self.precision(run), gpu=self.gpu, layout=run.execution.layout)
+        return footprint_of(run.spec, run.execution, self.precision(run), self.gpu, micro_batches)
 
     def checkpoint(self, run: PlannedRun) -> int:
-        return footprint(run.spec, 1, self.precision(run), gpu=self.gpu).checkpoint
+        alone = replace(run.execution, data=1, expert=1, tensor=1)
+        return footprint_of(run.spec, alone, self.precision(run), self.gpu).checkpoint
 
     def need(self, run: PlannedRun) -> Need:
         """Of all its processes on the host, and of one on its GPU."""

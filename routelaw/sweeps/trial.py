@@ -130,7 +130,7 @@ def _trial(task: dict[str, Any]) -> Iterator[None]:
     from routelaw.training.compiling import compile_blocks, way_to_compile
     from routelaw.training.device import resolve_device, resolve_precision, settings
     from routelaw.training.loop import train_steps
-    from routelaw.training.run import VALIDATION, evaluate
+    from routelaw.training.run import VALIDATION, evaluate, moments_of
     from routelaw.training.state import TrainState
 
     for plugin in task["plugins"]:
@@ -142,7 +142,10 @@ def _trial(task: dict[str, Any]) -> Iterator[None]:
     _wake(device.type)
     with settings(execution, device):
         begun = time.perf_counter()
-        state = TrainState.start(spec, corpus, device, resolve_precision(execution.precision, device))
+        state = TrainState.start(
+            spec, corpus, device, resolve_precision(execution.precision, device), moments=moments_of(execution)
+        )
+        state.model.recompute = execution.recompute
         if (way := way_to_compile(spec, execution, device)) != "off":
             compile_blocks(state.model)
         steps = train_steps(

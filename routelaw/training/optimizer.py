@@ -3,9 +3,9 @@
 Where the model holds bfloat16 parameters, gradients are added up in float32 and a float32 master copy is stepped and
 written back: a bfloat16 weight of 1 cannot take a step below 4e-3. Matrices decay; LayerNorms and biases do not.
 
-On a GPU whose masters are whole (one process) a step is a handful of launches for all tensors together: gradients
-widened, their norm, torch's fused AdamW, which also clips and leaves everything as it is where the step is not finite,
-and the masters narrowed. Nothing of it waits for the device. On a CPU, and where masters are sharded, torch's loops.
+On a GPU whose masters are whole (one process) a tensor is updated in one pass (fused_adamw.py), which also clips and
+leaves everything as it is where the step is not finite: nothing waits for the device. The gradients of a single
+micro-batch are never widened. On a CPU, and where masters are sharded, torch's loops.
 """
 
 from __future__ import annotations
@@ -20,56 +20,67 @@ from routelaw.model.cuts import is_tensor_split
 from routelaw.model.parallel import ALONE
 from routelaw.model.transformer import Transformer
 from routelaw.specs.run import TrainSpec
+from routelaw.training import fused_adamw
+from routelaw.training.fused_adamw import EPSILON
 
-EPSILON = 1e-8
-MASTER = "master"
+MASTER, COUNTER, MOMENTS = "master", "step", ("exp_avg", "exp_avg_sq")
 
 
 class Optimizer:
-    def __init__(self, model: nn.Module, train: TrainSpec, fused: bool | None = None) -> None:
-        """`fused`: torch's fused kernel, by default where the above says."""
+    def __init__(
+        self,
+        model: nn.Module,
+        train: TrainSpec,
+        *,
+        fused: bool | None = None,
+        masters: Mapping[str, Tensor] | None = None,
+        moments: torch.dtype | None = None,
+    ) -> None:
+        """`fused`: one pass per tensor, by default where the above says. `masters`: the parameters before they were
+        rounded to what they compute in. `moments`: the type of the moments, where it is not the masters'."""
         self.train = train
         self.parallel = model.parallel if isinstance(model, Transformer) else ALONE
         self.parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
-        self.masters = {name: _master(p) for name, p in self.parameters.items()}
+        self.masters = {name: _master(p, (masters or {}).get(name)) for name, p in self.parameters.items()}
         decayed = [m for name, m in self.masters.items() if decays(name, m)]
         plain = [m for name, m in self.masters.items() if not decays(name, m)]
         groups = [{"params": decayed, "weight_decay": train.weight_decay}, {"params": plain, "weight_decay": 0.0}]
+        groups = [g for g in groups if g["params"]]
+        self.adamw = torch.optim.AdamW(groups, lr=train.learning_rate, betas=(train.beta1, train.beta2), eps=EPSILON)
+        device = next(iter(self.masters.values())).device
         self.decides = _whole_on_gpu(self.masters.values()) if fused is None else fused
         """Whether `step` is to be told if the step is finite, instead of being left out."""
-        self.rate = torch.zeros((), device=next(iter(self.masters.values())).device)
-        """Where `decides` holds, the learning rate: a place on the device, so that a step can be recorded."""
-        self.adamw = torch.optim.AdamW(
-            [g for g in groups if g["params"]],
-            lr=self.rate if self.decides else train.learning_rate,
-            betas=(train.beta1, train.beta2),
-            eps=EPSILON,
-            fused=self.decides or None,
-            capturable=self.decides,
-        )
+        self.moments = moments
+        self.rate, self.taken = torch.zeros(2, device=device)
+        """Where `decides` holds: places on the device, so that a step can be recorded."""
+        self.decay = {False: torch.zeros((), device=device), True: torch.full((), train.weight_decay, device=device)}
+        self.gradients: dict[str, Tensor] = {}
+        """Where `decides` holds: of the micro-batches so far; of a single one as it came."""
 
     def gather(self) -> None:
         """Add the gradients of a micro-batch to the masters'; where they are one and the same, autograd has done it."""
-        pairs = [(p, self.masters[name]) for name, p in self.parameters.items() if self.masters[name] is not p]
-        pairs = [(p, master) for p, master in pairs if p.grad is not None]
-        first = [(p, master) for p, master in pairs if master.grad is None]
-        for _, master in first:
-            master.grad = torch.empty_like(master)
-        if first:
-            torch._foreach_copy_([_gradient(master) for _, master in first], [_gradient(p) for p, _ in first])
-        known = {id(p) for p, _ in first}
-        for parameter, master in pairs:
-            if id(parameter) not in known:
-                _gradient(master).add_(_gradient(parameter))
+        for name, parameter in self.parameters.items():
+            master, gradient = self.masters[name], parameter.grad
+            if gradient is None or master is parameter:
+                continue
             parameter.grad = None
+            if self.decides:
+                before = self.gradients.get(name)
+                self.gradients[name] = gradient if before is None else before.to(master.dtype) + gradient
+            else:
+                wide = gradient.to(master.dtype)
+                master.grad = wide if master.grad is None else master.grad + wide
 
     def gradient_norm(self) -> Tensor:
         """Of all gradients together; a parameter that took no part has a gradient of zero."""
+        if self.decides:
+            there = [*self.gradients.values(), *(m.grad for m in self.masters.values() if m.grad is not None)]
+            return torch.linalg.vector_norm(torch.stack(torch._foreach_norm(there, 2, torch.float32)))
         for master in self.masters.values():
             if master.grad is None:
                 master.grad = torch.zeros_like(master)
         if self.parallel.alone:
-            return torch.linalg.vector_norm(torch.stack(_norms(list(self.masters.values()))))
+            return torch.linalg.vector_norm(torch.stack([_norm(m) for m in self.masters.values()]))
         return self._norm_of_parts()
 
     def _norm_of_parts(self) -> Tensor:
@@ -98,19 +109,36 @@ class Optimizer:
         self.adamw.step()
         self._write_back()
 
+    @torch.no_grad()
     def _fused_step(self, rate: float | Tensor, norm: Tensor, finite: Tensor | None) -> None:
-        """`grad_scale` divides the gradients and `found_inf` withholds the update, both read on the device."""
-        self.adamw.grad_scale = torch.clamp((norm + 1e-12) / self.train.clip, min=1.0)  # pyrefly: ignore
-        self.adamw.found_inf = None if finite is None else (~finite).to(torch.float32)  # pyrefly: ignore
         if rate is not self.rate:
             self.rate.fill_(rate)
-        self.adamw.step()
-        self._write_back()
+        finite = torch.ones_like(norm, dtype=torch.bool) if finite is None else finite
+        scale = torch.clamp(self.train.clip / (norm + 1e-12), max=1.0).to(torch.float32)
+        counters = [self._statistics(master)[COUNTER] for master in self.masters.values()]
+        torch._foreach_add_(counters, finite.to(torch.float32))
+        step = fused_adamw.Step(self.rate, scale, finite, self.taken.copy_(torch.clamp(counters[0], min=1.0)))
+        for name, master in self.masters.items():
+            parameter, known = self.parameters[name], self.adamw.state[master]
+            gradient = self.gradients.get(name, master.grad)
+            if gradient is None:
+                gradient = torch.zeros_like(parameter)
+            narrow = None if parameter is master else parameter
+            betas, decay = (self.train.beta1, self.train.beta2), self.decay[decays(name, master)]
+            fused_adamw.apply(narrow, master, gradient, *(known[kind] for kind in MOMENTS), step, decay, betas)
+
+    def _statistics(self, master: Tensor) -> dict[str, Tensor]:
+        known = self.adamw.state[master]
+        if not known:
+            known[COUNTER] = torch.zeros((), dtype=torch.float32, device=master.device)
+            known |= {kind: torch.zeros_like(master, dtype=self.moments or master.dtype) for kind in MOMENTS}
+        return known
 
     def clear(self) -> None:
         for name, parameter in self.parameters.items():
             parameter.grad = None
             self.masters[name].grad = None
+        self.gradients = {}
 
     def state(self) -> dict[str, Tensor]:
         """Everything to continue from, by name: moments, and masters where they are not the parameters."""
@@ -131,11 +159,11 @@ class Optimizer:
         self._write_back()
         for key, value in tensors.items():
             kind, name = key.split("/", 1)
-            if kind == "step":  # Adam's counter is a float32 scalar that lives on the CPU, or with what decides
-                where = self.masters[name].device if self.decides else "cpu"
-                self.adamw.state[self.masters[name]][kind] = value.to(where)
+            master = self.masters.get(name)
+            if kind == COUNTER:  # a float32 scalar that lives on the CPU, or with what decides
+                self.adamw.state[master][kind] = value.to(master.device if self.decides else "cpu")
             elif kind != MASTER:
-                self.adamw.state[self.masters[name]][kind] = value.to(self.masters[name])
+                self.adamw.state[master][kind] = value.to(master.device, self.moments or master.dtype)
 
     @torch.no_grad()
     def _write_back(self) -> None:
@@ -153,22 +181,16 @@ def _whole_on_gpu(masters: Iterable[Tensor]) -> bool:
     return all(m.is_cuda and m.dtype == torch.float32 and not isinstance(m, DTensor) for m in masters)
 
 
-def _master(parameter: nn.Parameter) -> Tensor:
+def _master(parameter: nn.Parameter, unrounded: Tensor | None) -> Tensor:
     if parameter.dtype in (torch.float32, torch.float64):
         return parameter
-    return parameter.detach().to(torch.float32).clone().requires_grad_(True)
+    wide = parameter.detach().to(torch.float32).clone() if unrounded is None else unrounded.detach()
+    return wide.requires_grad_(True)
 
 
 def _gradient(master: Tensor) -> Tensor:
     assert master.grad is not None
     return master.grad
-
-
-def _norms(masters: list[Tensor]) -> list[Tensor]:
-    """One launch for many tensors on a GPU; on a CPU the same sums as ever."""
-    if masters[0].is_cuda:
-        return list(torch._foreach_norm([local_part(_gradient(m)) for m in masters]))
-    return [_norm(m) for m in masters]
 
 
 def _norm(master: Tensor) -> Tensor:

@@ -89,7 +89,8 @@ def run(
         joined(execution.layout, device, execution.patience) as (parallel, meshes),
     ):
         files.identify(spec, corpus)
-        state = TrainState.start(spec, corpus, device, dtype, parallel, meshes)
+        state = TrainState.start(spec, corpus, device, dtype, parallel, meshes, moments_of(execution))
+        state.model.recompute = execution.recompute
         if (way := way_to_compile(spec, execution, device)) != "off":
             compile_blocks(state.model)
         state.resume(files.checkpoints, notice)
@@ -106,6 +107,11 @@ def run(
         if state.status != RUNNING:
             files.conclude({**asdict(result), **asdict(spec.counts), **_executed(execution, device, dtype)})
     return result
+
+
+def moments_of(execution: ExecutionSpec) -> torch.dtype | None:
+    """None: as the masters are."""
+    return {"float32": None, "bfloat16": torch.bfloat16}[execution.moments]
 
 
 def _executed(execution: ExecutionSpec, device: torch.device, dtype: torch.dtype) -> dict[str, Any]:
@@ -232,7 +238,12 @@ def check_run(spec: RunSpec, execution: ExecutionSpec, corpora: Mapping[str, Cor
     for name in ("evaluate_every", "evaluate_tokens", "log_every", "save_every", "keep"):
         if getattr(execution, name) < 1:
             raise InputError(f"execution.{name} must be at least 1, not {getattr(execution, name)}.")
-    way_to_compile(spec, execution, resolve_device(execution.device))
+    device = resolve_device(execution.device)
+    way_to_compile(spec, execution, device)
+    if execution.moments not in ("float32", "bfloat16"):
+        raise InputError(f"execution.moments is float32 or bfloat16, not {execution.moments!r}.")
+    if execution.moments == "bfloat16" and (device.type != "cuda" or execution.layout.world > 1):
+        raise InputError('execution.moments = "bfloat16" saves memory on a single GPU, and is not for other runs.')
     if spec.routed_blocks:
         settled = replace(spec.router, group_tokens=spec.group_tokens)
         router_class(spec.router.name)(spec.model.architecture.d_model, spec.model.vocabulary, 1, settled)

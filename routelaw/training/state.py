@@ -47,15 +47,19 @@ class TrainState:
         dtype: torch.dtype,
         parallel: Parallel = ALONE,
         meshes: Meshes | None = None,
+        moments: torch.dtype | None = None,
     ) -> TrainState:
+        """`moments`: the type of AdamW's, where it is not the masters'."""
         model = Transformer(spec, parallel)
         tell_token_counts(model, corpus)
         if meshes is None or parallel.batch.size == 1:
-            model.to(device=device, dtype=dtype)
+            masters = {name: parameter.detach() for name, parameter in model.to(device).named_parameters()}
+            optimizer = Optimizer(model.to(dtype), spec.train, masters=masters, moments=moments)
         else:
-            model.to(device=device, dtype=torch.promote_types(dtype, torch.float32))  # the masters are sharded
-            shard(model, meshes, dtype)
-        return cls(spec, model, Optimizer(model, spec.train))
+            # The masters are sharded, and come to the device as they are: never all of them whole.
+            shard(model.to(torch.promote_types(dtype, torch.float32)), meshes, dtype)
+            optimizer = Optimizer(model, spec.train)
+        return cls(spec, model, optimizer)
 
     def resume(self, folder: Path, notice: Callable[[str], None]) -> None:
         """Continue from the newest whole checkpoint in the folder, if there is one, whatever layout wrote it."""

@@ -44,3 +44,18 @@ def test_one_graph_for_each_kind_of_block(name: str, positions: str) -> None:
 def test_the_compiler_itself_computes_the_same() -> None:
     spec = spec_of("s-base", 4, group_tokens=16)
     assert losses(spec, "inductor")[0] == pytest.approx(losses(spec, None)[0], rel=1e-5)
+
+
+@pytest.mark.parametrize("name", ["dense", *NAMES])
+def test_blocks_computed_again_give_the_same_gradients(name: str) -> None:
+    """To the bit: nothing of a decision depends on when it is made."""
+    spec = spec_of(name, **({} if name == "dense" else {"experts": 4, "group_tokens": 16, "shuffle_groups": 2}))
+    found = []
+    for again in (False, True):
+        model = model_of(spec, torch.float32)
+        model.recompute = again
+        optimizer = Optimizer(model, spec.train)
+        infos = [train_step(model, optimizer, tokens(seed=n), spec, n) for n in range(3)]
+        found.append((infos, [p.detach().clone() for p in model.parameters()]))
+    assert found[0][0] == found[1][0]
+    assert all(torch.equal(a, b) for a, b in zip(found[0][1], found[1][1], strict=True))

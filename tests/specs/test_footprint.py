@@ -142,6 +142,24 @@ def test_the_peak_is_the_most_that_is_alive(number: int, precision: str) -> None
     assert 0.9 < footprint(spec, micro_batches, precision).total / most < 1.1
 
 
+@pytest.mark.parametrize("name", ["dense", "s-base"])
+@pytest.mark.parametrize("positions", ["xl", "rope"])
+def test_the_peak_where_blocks_are_computed_again(name: str, positions: str) -> None:
+    shape = Architecture(32, 8, 2, 16)
+    spec = make(RouterSpec() if name == "dense" else RouterSpec(name, 8), shape, 64, 64, positions=positions)
+    model, optimizer = built(spec, "float32")
+    model.recompute = True
+    tokens_BS = some_tokens(spec, spec.train.batch)
+    train_step(model, optimizer, tokens_BS, spec, 0)
+    fixed = [*model.parameters(), *model.buffers(), *optimizer.state().values()]
+    training = Alive([*fixed, tokens_BS])
+    with training:
+        train_step(model, optimizer, tokens_BS, spec, 1)
+    found = footprint(spec, recompute=True)
+    assert found.total < 0.6 * footprint(spec).total
+    assert 0.85 < found.total / (size_of(fixed) + training.most) < 1.2
+
+
 def test_evaluation_may_be_the_peak() -> None:
     """A training batch of a few tokens, and a large vocabulary."""
     spec = make(RouterSpec(), length=16, batch=2, vocabulary=3000)

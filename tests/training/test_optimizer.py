@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from routelaw.specs.run import TrainSpec
-from routelaw.training.optimizer import EPSILON, Optimizer, decays
+from routelaw.training.fused_adamw import EPSILON, rounded_at_random
+from routelaw.training.optimizer import Optimizer, decays
 
 TRAIN = TrainSpec(steps=100, learning_rate=1e-2, weight_decay=0.1, clip=0.5)
 
@@ -162,3 +163,53 @@ def test_state_survives_a_change_of_precision() -> None:
     back.load(resumed.state(), full.state_dict())
     assert all(torch.equal(back.masters[name], master) for name, master in optimizer.masters.items())
     assert all(torch.equal(a, b) for a, b in zip(again.parameters(), half.parameters(), strict=True))
+
+
+def test_masters_begin_unrounded() -> None:
+    full = Small()
+    unrounded = {name: parameter.detach().clone() for name, parameter in full.named_parameters()}
+    optimizer = Optimizer(full.to(torch.bfloat16), TRAIN, masters=unrounded)
+    assert all(torch.equal(master, unrounded[name]) for name, master in optimizer.masters.items())
+    assert not torch.equal(full.weight.float(), optimizer.masters["weight"])
+
+
+def test_the_fused_step_adds_micro_batches_up_in_float32() -> None:
+    model = Small(torch.bfloat16)
+    optimizer = Optimizer(model, TRAIN, fused=True)
+    for value in (256.0, 1.0, 1.0, 1.0):
+        model.bias.grad = torch.full_like(model.bias, value)
+        optimizer.gather()
+    assert optimizer.gradients["bias"].tolist() == [259.0] * 3
+
+
+def test_rounding_at_random_is_fair_and_exact_in_bfloat16() -> None:
+    """Its mean is the value, and it is one of the two neighbours."""
+    value = 1.0 + 0.3 / 128
+    bits = torch.arange(1 << 16)
+    rounded = rounded_at_random(torch.full((1 << 16,), value), bits)
+    assert torch.equal(rounded, rounded.bfloat16().float())
+    assert set(rounded.tolist()) == {1.0, 1.0 + 1 / 128}
+    assert rounded.double().mean() == pytest.approx(value, abs=2e-7)
+    exact = torch.tensor([0.0, -1.5, 3.0])
+    assert torch.equal(rounded_at_random(exact, torch.full((3,), 65_535)), exact)
+
+
+def test_moments_in_bfloat16_step_nearly_alike() -> None:
+    """A second moment that would stand still if it were rounded to nearest follows its gradient."""
+    models = [Small(torch.bfloat16), Small(torch.bfloat16)]
+    wide, narrow = (
+        Optimizer(m, TRAIN, fused=True, moments=t) for m, t in zip(models, (None, torch.bfloat16), strict=True)
+    )
+    for model, optimizer in zip(models, (wide, narrow), strict=True):
+        for x in batches(60):
+            optimizer.clear()
+            model(x.bfloat16()).backward()
+            optimizer.gather()
+            optimizer.step(1e-3, optimizer.gradient_norm())
+    assert {value.dtype for name, value in narrow.state().items() if name.startswith("exp")} == {torch.bfloat16}
+    for name, master in wide.masters.items():
+        moved = (master - narrow.masters[name]).norm() / (master - dict(Small().named_parameters())[name]).norm()
+        assert name == "unused" or moved < 0.05, name
+    again = Optimizer(Small(torch.bfloat16), TRAIN, fused=True, moments=torch.bfloat16)
+    again.load(narrow.state(), models[1].state_dict())
+    assert all(torch.equal(again.state()[name], value) for name, value in narrow.state().items())

@@ -1,0 +1,104 @@
+"""AdamW's update of one tensor in one pass over memory: clip, moments, step, decay, and the narrow copy that computes.
+
+A compiler makes one kernel of it, for tensors of any length. It reads gradients as they are, narrow or wide, and where
+the step is not finite it writes back what it read, so that nobody has to ask the device. Per number it moves 30 bytes
+in bfloat16 with float32 masters, where a widened gradient, a norm over it and torch's fused AdamW move 42.
+
+Moments may be held in bfloat16: for very large E they are half of all memory. They are then rounded at random, up with
+the probability of what is cut off, since rounding to nearest would never move a moment by less than 1/256 of itself
+(β₂ = .95 moves it by 1/20 of a difference). The random bits are a function of (step, place), so a step can be repeated.
+
+Shapes: N numbers of a tensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from routelaw.routers.randomness import mix
+
+EPSILON = 1e-8
+CUT = 16
+"""Bits that bfloat16 lacks of float32."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """Scalars of a step, on the device: the same for all tensors."""
+
+    rate: Tensor
+    scale: Tensor
+    """What clips the gradients."""
+    finite: Tensor
+    taken: Tensor
+    """Steps, this one included, as a float."""
+
+
+def update(
+    narrow_N: Tensor | None,
+    master_N: Tensor,
+    gradient_N: Tensor,
+    mean_N: Tensor,
+    square_N: Tensor,
+    scalars: tuple[Tensor, Tensor, Tensor, Tensor],
+    decay: Tensor,
+    betas: tuple[float, float],
+) -> None:
+    rate, scale, finite, taken = scalars
+    beta1, beta2 = betas
+    gradient = gradient_N.to(torch.float32) * scale
+    mean = beta1 * mean_N.to(torch.float32) + (1 - beta1) * gradient
+    square = beta2 * square_N.to(torch.float32) + (1 - beta2) * gradient * gradient
+    unbiased = mean / (1 - beta1**taken)
+    deviation = (square / (1 - beta2**taken)).sqrt() + EPSILON
+    master = master_N * (1 - rate * decay) - rate * unbiased / deviation
+    if mean_N.dtype != torch.float32:
+        place_N = torch.arange(len(master_N), device=master_N.device, dtype=torch.int64)
+        bits_N = mix(place_N ^ mix(taken.to(torch.int64)))
+        mean, square = rounded_at_random(mean, bits_N), rounded_at_random(square, bits_N >> CUT)
+    mean_N.copy_(torch.where(finite, mean.to(mean_N.dtype), mean_N))
+    square_N.copy_(torch.where(finite, square.to(square_N.dtype), square_N))
+    master = torch.where(finite, master, master_N)
+    master_N.copy_(master)
+    if narrow_N is not None:
+        narrow_N.copy_(master)
+
+
+def rounded_at_random(value_N: Tensor, bits_N: Tensor) -> Tensor:
+    """float32 with the low half cut off after something random was added to it: exact in bfloat16."""
+    cut = (1 << CUT) - 1
+    raised_N = value_N.view(torch.int32) + (bits_N & cut).to(torch.int32)
+    return (raised_N & ~cut).view(torch.float32)
+
+
+@cache
+def _compiled() -> Callable[..., None]:
+    return torch.compile(update, dynamic=False, fullgraph=True)
+
+
+def apply(
+    narrow: Tensor | None,
+    master: Tensor,
+    gradient: Tensor,
+    mean: Tensor,
+    square: Tensor,
+    step: Step,
+    decay: Tensor,
+    betas: tuple[float, float],
+) -> None:
+    """`narrow` is the copy that computes, where there is one."""
+    flat = [x.detach().view(-1) for x in (master, gradient.contiguous(), mean, square)]
+    narrow = None if narrow is None else narrow.detach().view(-1)
+    scalars = (step.rate, step.scale, step.finite, step.taken)
+    if not master.is_cuda:
+        update(narrow, *flat, scalars, decay, betas)
+        return
+    for tensor in (*flat, narrow):
+        if tensor is not None:
+            torch._dynamo.maybe_mark_dynamic(tensor, 0)
+    _compiled()(narrow, *flat, scalars, decay, betas)
