@@ -142,7 +142,7 @@ def plain_nll(model: Transformer, hidden_TD: Tensor, target_T: Tensor) -> Tensor
 
 PATCHES: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "sinkhorn kernel": lambda: replaced(sinkhorn_module, "expert_potentials", plain_potentials),
-    "grouped product": lambda: replaced(experts_module, "grouped_product", sliced_product),
+    "grouped product": lambda: replaced(experts_module, "product_by_expert", sliced_product),
     "loss by pieces": lambda: replaced(Transformer, "token_nll", plain_nll),
     RELATIVE: lambda: replaced(attention_module, "relative_attention", biased),
 }
