@@ -20,7 +20,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-
 NARROW, FEW_IN_SIGHT = 512, 8
 
 

@@ -14,6 +14,7 @@ Shapes: B batch, H heads, S sequence, V key/value size, R rows of a piece.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -61,6 +62,24 @@ def in_pieces(q_BHSV: Tensor, k_BHSV: Tensor, v_BHSV: Tensor, r_SHV: Tensor, row
         askew = F.pad(by_distance, (0, 1)).flatten(2)[:, :, R - 1 : -1].unflatten(2, (R, end))
         scores = (q_BHRV @ k_BHSV[:, :, :end].transpose(2, 3)).to(wide) + askew.to(wide)
         future = torch.ones(R, end, dtype=torch.bool, device=q_BHSV.device).triu(first + 1)
-        weight = (scores / math.sqrt(V)).masked_fill(future, float("-inf")).softmax(-1)
-        mixed.append(weight.to(q_BHSV.dtype) @ v_BHSV[:, :, :end])
+        weight = _Softmax.apply((scores / math.sqrt(V)).masked_fill(future, float("-inf")), q_BHSV.dtype)
+        mixed.append(weight @ v_BHSV[:, :, :end])  # pyrefly: ignore
     return torch.cat(mixed, 2)
+
+
+class _Softmax(torch.autograd.Function):
+    """Worked out in wide numbers, and kept, for the product that follows and for its own gradient, in narrow ones."""
+
+    @staticmethod
+    def forward(scores: Tensor, dtype: torch.dtype) -> Tensor:
+        return scores.softmax(-1).to(dtype)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, torch.dtype], output: Tensor) -> None:
+        ctx.save_for_backward(output)
+        ctx.wide = inputs[0].dtype
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:  # pyrefly: ignore
+        weight, gradient = ctx.saved_tensors[0].to(ctx.wide), gradient.to(ctx.wide)
+        return weight * (gradient - (weight * gradient).sum(-1, keepdim=True)), None

@@ -23,8 +23,8 @@ EVALUATED_TOKENS = 8192
 WIDE = 4
 """Router, softmax and loss are in float32 at least."""
 INDEX = 8
-LEAST_ALIGNED = 8
-"""Fused attention with a mask wants keys of a multiple of this."""
+PIECE = 512
+"""On a GPU attention with relative positions takes so many queries at a time (model/relative_attention.py)."""
 SCORES_AT_ONCE = 2
 """Copies of the scores S × S that attention with relative positions holds in passing, beside the one it keeps."""
 
@@ -101,7 +101,9 @@ class Pass:
     @property
     def block_in_passing(self) -> int:
         """On the way back: scores, or the gradient of a hidden layer."""
-        scores = SCORES_AT_ONCE * self._scores * self.wide if self.spec.model.positions == "xl" else 0
+        pairs = self._scores * min(PIECE, self.spec.model.sequence_length) // self.spec.model.sequence_length
+        scores = SCORES_AT_ONCE * (2 * pairs if self.fused else self._scores) * self.wide
+        scores = scores if self.spec.model.positions == "xl" else 0
         hidden = 4 * self.spec.router.k * self.stream // self.layout.tensor
         again = max(replace(self, recompute=False).blocks) if self.recompute else 0
         return again + max(scores, hidden)
@@ -149,10 +151,14 @@ class Pass:
             return [self._norm, turned, Kept("sums of rows", "T·H·4", per_row)]
         distances = length * ((shape.d_model + inner) * self.number + length)
         first = [self._norm, Kept("distances and mask", "S·(d + I)·b + S²", distances)]
-        if self.fused and shape.kv_size % LEAST_ALIGNED == 0:
+        if self.fused:
             mixed = Kept("queries, keys, values and their mix", "4·T·I·b", 4 * T * inner * self.number)
-            scores = Kept("scores", "T·H·S·b", self._scores * self.number)
-            return [*first, mixed, scores, Kept("sums of rows", "T·H·4", per_row)]
+            pairs = self._scores * (length + min(PIECE, length)) // (2 * length)
+            return [
+                *first,
+                mixed,
+                Kept("weights of pairs up to each piece's end", "T·H·(S + P)/2·b", pairs * self.number),
+            ]
         wide = T * inner * (2 * self.number + 3 * self.wide)
         mixed = Kept("queries, keys, values and their mix", "T·I·(2·b + 3·w)", wide)
         return [*first, mixed, Kept("scores", "T·H·S·w", self._scores * self.wide)]

@@ -116,7 +116,9 @@ class Optimizer:
         finite = torch.ones_like(norm, dtype=torch.bool) if finite is None else finite
         scale = torch.clamp(self.train.clip / (norm + 1e-12), max=1.0).to(torch.float32)
         counters = [self._statistics(master)[COUNTER] for master in self.masters.values()]
-        torch._foreach_add_(counters, finite.to(torch.float32))
+        torch._foreach_add_(
+            counters, [finite.to(torch.float32)] * len(counters)
+        )  # of one tensor it would ask its value
         step = fused_adamw.Step(self.rate, scale, finite, self.taken.copy_(torch.clamp(counters[0], min=1.0)))
         for name, master in self.masters.items():
             parameter, known = self.parameters[name], self.adamw.state[master]

@@ -12,7 +12,7 @@ from memory_counting import Alive, built, kept_for_backward, some_tokens
 from routelaw.errors import InputError
 from routelaw.evaluation.likelihood import token_losses
 from routelaw.evaluation.windows import BATCH_TOKENS
-from routelaw.model import token_loss
+from routelaw.model import relative_attention, token_loss
 from routelaw.specs import activations
 from routelaw.specs.architecture import Architecture
 from routelaw.specs.footprint import NUMBER, footprint
@@ -175,6 +175,7 @@ def test_evaluation_may_be_the_peak() -> None:
 
 def test_numbers_that_other_rooms_own() -> None:
     assert (activations.LOGIT_ROWS, activations.EVALUATED_TOKENS) == (token_loss.LOGIT_ROWS, BATCH_TOKENS)
+    assert activations.PIECE == relative_attention.ROWS
 
 
 def test_micro_batches_save_activations_alone() -> None:
@@ -210,4 +211,5 @@ def test_the_peak_on_a_gpu(router: RouterSpec, precision: str) -> None:
     torch.cuda.reset_peak_memory_stats()
     train_step(model, optimizer, tokens_BS, spec, 1)
     most = torch.cuda.max_memory_allocated() - before
+    print(router.name, precision, footprint(spec, 1, precision, gpu=True).total / most)
     assert 0.85 < footprint(spec, 1, precision, gpu=True).total / most < 1.15
