@@ -28,6 +28,18 @@ CUT = 16
 
 
 @dataclass(frozen=True)
+class Held:
+    """One parameter, its gradient and its statistics."""
+
+    master: Tensor
+    gradient: Tensor
+    mean: Tensor
+    square: Tensor
+    narrow: Tensor | None
+    """The copy that computes, where there is one."""
+
+
+@dataclass(frozen=True)
 class Step:
     """Scalars of a step, on the device: the same for all tensors."""
 
@@ -39,18 +51,10 @@ class Step:
     """Steps, this one included, as a float."""
 
 
-def update(
-    narrow_N: Tensor | None,
-    master_N: Tensor,
-    gradient_N: Tensor,
-    mean_N: Tensor,
-    square_N: Tensor,
-    scalars: tuple[Tensor, Tensor, Tensor, Tensor],
-    decay: Tensor,
-    betas: tuple[float, float],
-) -> None:
-    rate, scale, finite, taken = scalars
-    beta1, beta2 = betas
+def update(held: Held, step: Step, decay: Tensor, beta1: float, beta2: float) -> None:
+    """Of flat tensors."""
+    master_N, gradient_N, mean_N, square_N = held.master, held.gradient, held.mean, held.square
+    rate, scale, finite, taken = step.rate, step.scale, step.finite, step.taken
     gradient = gradient_N.to(torch.float32) * scale
     mean = beta1 * mean_N.to(torch.float32) + (1 - beta1) * gradient
     square = beta2 * square_N.to(torch.float32) + (1 - beta2) * gradient * gradient
@@ -65,8 +69,8 @@ def update(
     square_N.copy_(torch.where(finite, square.to(square_N.dtype), square_N))
     master = torch.where(finite, master, master_N)
     master_N.copy_(master)
-    if narrow_N is not None:
-        narrow_N.copy_(master)
+    if held.narrow is not None:
+        held.narrow.copy_(master)
 
 
 def rounded_at_random(value_N: Tensor, bits_N: Tensor) -> Tensor:
@@ -81,24 +85,14 @@ def _compiled() -> Callable[..., None]:
     return torch.compile(update, dynamic=False, fullgraph=True)
 
 
-def apply(
-    narrow: Tensor | None,
-    master: Tensor,
-    gradient: Tensor,
-    mean: Tensor,
-    square: Tensor,
-    step: Step,
-    decay: Tensor,
-    betas: tuple[float, float],
-) -> None:
-    """`narrow` is the copy that computes, where there is one."""
-    flat = [x.detach().view(-1) for x in (master, gradient.contiguous(), mean, square)]
-    narrow = None if narrow is None else narrow.detach().view(-1)
-    scalars = (step.rate, step.scale, step.finite, step.taken)
-    if not master.is_cuda:
-        update(narrow, *flat, scalars, decay, betas)
-        return
-    for tensor in (*flat, narrow):
-        if tensor is not None:
-            torch._dynamo.maybe_mark_dynamic(tensor, 0)
-    _compiled()(narrow, *flat, scalars, decay, betas)
+def apply(held: Held, step: Step, decay: Tensor, beta1: float, beta2: float) -> None:
+    narrow = None if held.narrow is None else _flat(held.narrow)
+    flat = Held(_flat(held.master), _flat(held.gradient), _flat(held.mean), _flat(held.square), narrow)
+    (_compiled() if held.master.is_cuda else update)(flat, step, decay, beta1, beta2)
+
+
+def _flat(tensor: Tensor) -> Tensor:
+    """Of a length that the compiler takes for one of many."""
+    flat_N = tensor.detach().contiguous().view(-1)
+    torch._dynamo.maybe_mark_dynamic(flat_N, 0)
+    return flat_N

@@ -125,9 +125,9 @@ class Optimizer:
             gradient = self.gradients.get(name, master.grad)
             if gradient is None:
                 gradient = torch.zeros_like(parameter)
-            narrow = None if parameter is master else parameter
-            betas, decay = (self.train.beta1, self.train.beta2), self.decay[decays(name, master)]
-            fused_adamw.apply(narrow, master, gradient, *(known[kind] for kind in MOMENTS), step, decay, betas)
+            mean, square = (known[kind] for kind in MOMENTS)
+            held = fused_adamw.Held(master, gradient, mean, square, None if parameter is master else parameter)
+            fused_adamw.apply(held, step, self.decay[decays(name, master)], self.train.beta1, self.train.beta2)
 
     def _statistics(self, master: Tensor) -> dict[str, Tensor]:
         known = self.adamw.state[master]
@@ -161,7 +161,7 @@ class Optimizer:
         self._write_back()
         for key, value in tensors.items():
             kind, name = key.split("/", 1)
-            master = self.masters.get(name)
+            master = self.masters[name]
             if kind == COUNTER:  # a float32 scalar that lives on the CPU, or with what decides
                 self.adamw.state[master][kind] = value.to(master.device if self.decides else "cpu")
             elif kind != MASTER:
