@@ -69,6 +69,11 @@ class _Combine(torch.autograd.Function):
         return gradient_ND.masked_fill_(~kept_N.index_select(0, order_N)[:, None], 0), None, None, None
 
 
+def shortest_integer(largest: int) -> torch.dtype:
+    """To sort by: a GPU takes as many passes as a number has bytes."""
+    return next(t for t in (torch.int16, torch.int32, torch.int64) if largest <= torch.iinfo(t).max)
+
+
 def ends_of(taken_E: Tensor) -> Tensor:
     """Where slices of these sizes end."""
     return taken_E.cumsum(0).to(torch.int32)
@@ -103,18 +108,19 @@ class Experts(nn.Module):
         T, D = normed_TD.shape
         N = routing.token_N.shape[0]
         queue_N = torch.where(kept_N, routing.expert_N, self.experts)
-        order_N = torch.argsort(queue_N, stable=True)
+        queue_N, order_N = torch.sort(queue_N.to(shortest_integer(self.experts)), stable=True)
         inverse_N = torch.empty_like(order_N)
         inverse_N[order_N] = torch.arange(N, device=order_N.device)
-        taken_E = torch.zeros(self.experts + 1, dtype=torch.int64, device=queue_N.device)
-        taken_E = taken_E.scatter_add(0, queue_N, torch.ones_like(queue_N))[:-1]
+        number_E = torch.arange(self.experts, dtype=queue_N.dtype, device=queue_N.device)
+        ends_E = torch.searchsorted(queue_N, number_E, right=True, out_int32=True)
 
         rows_ND = _Dispatch.apply(normed_TD, order_N, inverse_N, kept_N)
         residual_ND = _Dispatch.apply(residual_TD, order_N, inverse_N, kept_N) if self.ffws > 1 else None
         if self.team.group is not None:
+            taken_E = ends_E.to(torch.int64).diff(prepend=ends_E.new_zeros(1, dtype=torch.int64))
             added_ND = self._elsewhere(rows_ND, residual_ND, taken_E)  # pyrefly: ignore
         else:
-            added_ND = self._computed(rows_ND, residual_ND, queue_N[order_N], ends_of(taken_E))
+            added_ND = self._computed(rows_ND, residual_ND, queue_N.to(torch.int64), ends_E)
         added_ND: Tensor = _Combine.apply(added_ND, order_N, inverse_N, kept_N)  # pyrefly: ignore
         if routing.weight_N is not None:
             added_ND = added_ND * routing.weight_N[:, None].to(added_ND.dtype)

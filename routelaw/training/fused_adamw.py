@@ -49,6 +49,13 @@ class Step:
     finite: Tensor
     taken: Tensor
     """Steps, this one included, as a float."""
+    unbias_mean: Tensor
+    """1/(1 − β₁^taken): worked out once, since a kernel would do it for every number."""
+    unbias_square: Tensor
+
+    @classmethod
+    def of(cls, rate: Tensor, scale: Tensor, finite: Tensor, taken: Tensor, beta1: float, beta2: float) -> Step:
+        return cls(rate, scale, finite, taken, 1 / (1 - beta1**taken), 1 / (1 - beta2**taken))
 
 
 def update(held: Held, step: Step, decay: Tensor, beta1: float, beta2: float) -> None:
@@ -58,9 +65,8 @@ def update(held: Held, step: Step, decay: Tensor, beta1: float, beta2: float) ->
     gradient = gradient_N.to(torch.float32) * scale
     mean = beta1 * mean_N.to(torch.float32) + (1 - beta1) * gradient
     square = beta2 * square_N.to(torch.float32) + (1 - beta2) * gradient * gradient
-    unbiased = mean / (1 - beta1**taken)
-    deviation = (square / (1 - beta2**taken)).sqrt() + EPSILON
-    master = master_N * (1 - rate * decay) - rate * unbiased / deviation
+    deviation = (square * step.unbias_square).sqrt() + EPSILON
+    master = master_N * (1 - rate * decay) - rate * step.unbias_mean * mean / deviation
     if mean_N.dtype != torch.float32:
         place_N = torch.arange(len(master_N), device=master_N.device, dtype=torch.int64)
         bits_N = mix(place_N ^ mix(taken.to(torch.int64)))

@@ -119,7 +119,8 @@ class Optimizer:
         torch._foreach_add_(
             counters, [finite.to(torch.float32)] * len(counters)
         )  # of one tensor it would ask its value
-        step = fused_adamw.Step(self.rate, scale, finite, self.taken.copy_(torch.clamp(counters[0], min=1.0)))
+        taken = self.taken.copy_(torch.clamp(counters[0], min=1.0))
+        step = fused_adamw.Step.of(self.rate, scale, finite, taken, self.train.beta1, self.train.beta2)
         for name, master in self.masters.items():
             parameter, known = self.parameters[name], self.adamw.state[master]
             gradient = self.gradients.get(name, master.grad)
