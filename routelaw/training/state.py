@@ -53,8 +53,8 @@ class TrainState:
         if meshes is None or parallel.batch.size == 1:
             model.to(device=device, dtype=dtype)
         else:
-            model.to(device=device, dtype=torch.promote_types(dtype, torch.float32))  # the masters are sharded
-            shard(model, meshes, dtype)
+            # The masters are sharded, and come to the device as they are: never all of them whole.
+            shard(model.to(torch.promote_types(dtype, torch.float32)), meshes, dtype)
         return cls(spec, model, Optimizer(model, spec.train))
 
     def resume(self, folder: Path, notice: Callable[[str], None]) -> None:
