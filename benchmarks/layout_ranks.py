@@ -8,12 +8,11 @@ loopback interface, which knows nothing of all that.
 from __future__ import annotations
 
 import os
-import random
-import socket
+import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -30,6 +29,9 @@ from routelaw.training.mesh import Meshes, joined
 from routelaw.training.optimizer import Optimizer, local_part
 from routelaw.training.sharding import shard
 from routelaw.training.step import StepInfo, layer_losses, step_context, train_step, weighted_sum
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "training"))
+from layout_cases import free_ports
 
 PATIENCE = 120.0
 
@@ -70,21 +72,8 @@ def measured(cases: Sequence[Case]) -> list[list[Measured]]:
     """Of every case, by rank. All cases are of equally many processes, which are started once."""
     with torch.multiprocessing.Manager() as manager:
         told = manager.dict()
-        torch.multiprocessing.spawn(
-            _measure, (_free_ports(len(cases)), list(cases), told), nprocs=cases[0].layout.world
-        )
+        torch.multiprocessing.spawn(_measure, (free_ports(len(cases)), list(cases), told), nprocs=cases[0].layout.world)
         return [[told[number, rank] for rank in range(case.layout.world)] for number, case in enumerate(cases)]
-
-
-def _free_ports(count: int) -> list[int]:
-    """Below those that the system gives to connections, of which there will be many before the last port is used."""
-    ports: list[int] = []
-    for port in random.sample(range(20_000, 32_000), 1000):
-        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
-            ports.append(port)
-        if len(ports) == count:
-            break
-    return ports
 
 
 def _measure(rank: int, ports: list[int], cases: list[Case], told: Any) -> None:

@@ -93,6 +93,7 @@ def layout(
 
 def _understood(tables: dict[str, Any], where: str) -> tuple[RunSpec, str]:
     """The run, of no corpus, and the precision that a file asks for."""
+    from routelaw.errors import InputError
     from routelaw.specs.files import from_mapping, run_spec
     from routelaw.specs.run import ExecutionSpec
 
@@ -101,6 +102,9 @@ def _understood(tables: dict[str, Any], where: str) -> tuple[RunSpec, str]:
     for table, key, value in (("router", "name", "s-base"), ("train", "steps", A_STEP)):
         if isinstance(own := tables.setdefault(table, {}), dict):
             own.setdefault(key, value)
+    named = tables["router"]
+    if isinstance(named, dict) and named["name"] != "dense" and "experts" not in named:
+        raise InputError("say how many --experts there are, or --router dense.")
     asked = execution.precision
     return run_spec(tables, "any", where), "bfloat16" if asked == "auto" else asked
 

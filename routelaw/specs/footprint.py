@@ -9,7 +9,7 @@ the moments at which they are put together and gradients taken apart.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from routelaw.errors import InputError
@@ -60,6 +60,8 @@ class Footprint:
     """The most of gradients, activations, logits, evaluation and what passes at one moment."""
     peak: Moment
     """That moment, with the parameters that are there."""
+    built: int
+    """The process's part of the model before it is sharded and moved to its device, in the host's memory."""
     exchange: int = 0
     """All-to-all buffers of one routed block: rows that go to other processes, and that come."""
     sharded: bool = False
@@ -128,18 +130,16 @@ def _of_whole(parts: Sequence[Sequence[int]], forward: Pass, evaluation: Pass, a
     number, wide = forward.number, forward.wide
     sizes = [size for part in parts for size in part]
     numbers = sum(sizes)
-    peak = max(whole_moments(parts, forward, evaluation, again), key=lambda moment: moment.total)
-    return Footprint(
-        parameters=numbers * number + hash_tables(forward.spec),
+    return _footprint(
+        forward,
+        evaluation,
+        whole_moments(parts, forward, evaluation, again),
+        computing=numbers * number,
         masters=0 if number == wide else numbers * wide,
         optimizer=2 * numbers * (wide if moment == NUMBER["float32"] else moment) + 4 * len(sizes),
         gradients=numbers * (number if forward.fused and not again else wide),
-        activations=sum(forward.blocks) + forward.last,
-        logits=forward.logits,
-        evaluation=evaluation.without_gradients,
-        at_once=peak.total - numbers * number,
-        peak=peak,
-        exchange=forward.exchange,
+        built=numbers * wide,
+        sharded=False,
     )
 
 
@@ -147,17 +147,32 @@ def _of_shards(model: ShardedModel, forward: Pass, evaluation: Pass, again: bool
     """A process whose parameters FSDP gathers for each micro-batch and gives back after its backward pass."""
     own, padded, gathered = (sum(getattr(s, n) for s in model.all) for n in ("own", "padded", "gathered"))
     number, wide = forward.number, forward.wide
-    peak = max(sharded_moments(model, forward, evaluation, again), key=lambda moment: moment.total)
-    return Footprint(
-        parameters=gathered * number + hash_tables(forward.spec),
+    return _footprint(
+        forward,
+        evaluation,
+        sharded_moments(model, forward, evaluation, again),
+        computing=gathered * number,
         masters=padded * wide,
         optimizer=2 * own * wide + 4 * len(model.all),
         gradients=padded * wide,
+        built=sum(s.whole for s in model.all) * wide,
+        sharded=True,
+    )
+
+
+def _footprint(
+    forward: Pass, evaluation: Pass, moments: Iterator[Moment], *, computing: int, sharded: bool, **sizes: int
+) -> Footprint:
+    """`computing`: bytes of the parameters that compute."""
+    peak = max(moments, key=lambda moment: moment.total)
+    return Footprint(
+        parameters=computing + hash_tables(forward.spec),
         activations=sum(forward.blocks) + forward.last,
         logits=forward.logits,
         evaluation=evaluation.without_gradients,
-        at_once=peak.total - gathered * number,
+        at_once=peak.total - computing,
         peak=peak,
         exchange=forward.exchange,
-        sharded=True,
+        sharded=sharded,
+        **sizes,
     )

@@ -1,6 +1,7 @@
 """The moments of a step at which most memory may be in use, and what is there then: bytes by part.
 
-Masters, optimiser statistics and tables are always there and not among them; gathered parameters are.
+Masters, optimiser statistics and tables are always there and not among them; gathered parameters are. Building is not
+among them: a group of FSDP's comes to its device whole and in float32 once, which its reduction outdoes.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ def need_of(memory: Footprint, gpu: bool, shared: bool, floor: int = PROCESS_FLO
 
 
 def _on_host(memory: Footprint) -> int:
-    return max(memory.gradients, 2 * (memory.masters + memory.optimizer))
+    return max(memory.built, 2 * (memory.masters + memory.optimizer))
 
 
 def floor_here() -> int:

@@ -63,14 +63,21 @@ def test_a_file_is_read_and_options_win(command, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--size", "370M", "--devices", 0), "at least one device, not 0"),
-        (("--size", "370M", "--devices", 8, "--device", "h1000"), "unknown device 'h1000' (did you mean 'h100'?)"),
-        (("--size", "371M", "--devices", 8), "Unknown size"),
-        (("--devices", 8), "give a size"),
-        (("--size", "370M", "--devices", 8, "--precision", "int8"), "--precision"),
-        (("--size", "370M", "--devices", 8, "--network", "fast"), "--network must be a positive number"),
-        (("--size", "370M", "--devices", 8, "--set", "router.experrts=2"), "unknown key"),
+        (("--size", "370M", "--experts", 8, "--devices", 0), "at least one device, not 0"),
+        (
+            ("--size", "370M", "--experts", 8, "--devices", 8, "--device", "h1000"),
+            "unknown device 'h1000' (did you mean 'h100'?)",
+        ),
+        (("--size", "371M", "--experts", 8, "--devices", 8), "Unknown size"),
+        (("--experts", 8, "--devices", 8), "give a size"),
+        (("--size", "370M", "--experts", 8, "--devices", 8, "--precision", "int8"), "--precision"),
+        (
+            ("--size", "370M", "--experts", 8, "--devices", 8, "--network", "fast"),
+            "--network must be a positive number",
+        ),
+        (("--size", "370M", "--experts", 8, "--devices", 8, "--set", "router.experrts=2"), "unknown key"),
         (("--size", "1.3B", "--experts", 512, "--devices", 8), "the closest"),
+        (("--size", "1.3B", "--devices", 8), "--experts"),
         (("--size", "370M", "--experts", 64, "--devices", 7), "is possible"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+import random
+import socket
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 import torch.distributed as dist
+import torch.multiprocessing
 from torch import Tensor
 
 from routelaw.errors import InputError
@@ -81,31 +85,63 @@ def followed(model: Transformer, spec: RunSpec, micro_batches: int) -> Iterator[
         yield train_step(model, optimizer, tokens_BS, spec, number, micro_batches), dict(seen)
 
 
-def compare(
-    rank: int,
-    port: int,
-    layouts: Sequence[tuple[Layout, int]],
-    dtype: torch.dtype,
-    steps: int,
-    told: Any,
-    kind: str = "cpu",
-) -> None:
-    """On every rank: for each layout and case the largest difference of loss, gradient and log, put into `told`."""
+def free_ports(count: int) -> list[int]:
+    """Below those that the system gives to connections, of which there will be many before the last port is used."""
+    ports: list[int] = []
+    for port in random.sample(range(20_000, 32_000), 1000):
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            ports.append(port)
+        if len(ports) == count:
+            return ports
+    raise AssertionError(f"no {count} ports are free")
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A layout to be compared with a process by itself."""
+
+    layout: Layout
+    micro_batches: int
+    dtype: torch.dtype
+    steps: int
+
+    @property
+    def cases(self) -> dict[str, RouterSpec]:
+        """Those that a run would not refuse."""
+        return {name: router for name, router in CASES.items() if possible(router, self.layout, self.micro_batches)}
+
+
+def compare(rank: int, ports: Sequence[int], trials: Sequence[Trial], told: Any, kind: str = "cpu") -> None:
+    """On every rank: for each trial and case the largest difference of loss, gradient and log, put into `told`. Where a
+    layout has fewer processes than there are, the last ones leave it out."""
     torch.set_num_threads(1)
-    device = device_of(Rank(rank, layouts[0][0].world, rank), torch.device(kind))
-    for number, (layout, micro_batches) in enumerate(layouts):
-        known = {"RANK": rank, "WORLD_SIZE": layout.world, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port + number}
-        os.environ.update({name: str(value) for name, value in known.items()})
-        with joined(layout, device, 120.0) as (parallel, meshes):
-            for name, router in CASES.items():
-                if not possible(router, layout, micro_batches):
-                    continue
-                spec = spec_of(router, steps)
-                gap = gaps(spec, parallel, meshes, dtype, micro_batches, device, shards=parallel.batch.size > 1)
-                if layout.world > 1:
+    most = max(trial.layout.world for trial in trials)
+    device = device_of(Rank(rank, most, rank), torch.device(kind))
+    for port, trial in zip(ports, trials, strict=True):
+        if rank >= trial.layout.world:
+            continue
+        with among(rank, trial.layout, port, device) as (parallel, meshes):
+            for name, router in trial.cases.items():
+                spec = spec_of(router, trial.steps)
+                shards = parallel.batch.size > 1
+                gap = gaps(spec, parallel, meshes, trial.dtype, trial.micro_batches, device, shards)
+                if trial.layout.world > 1:
                     dist.all_reduce(gap, op=dist.ReduceOp.MAX)
                 if rank == 0:
-                    told[str(layout), micro_batches, name] = gap.tolist()
+                    told[trial, name] = gap.tolist()
+
+
+@contextmanager
+def among(rank: int, layout: Layout, port: int, device: torch.device) -> Iterator[tuple[Parallel, Meshes | None]]:
+    known = {"RANK": rank, "WORLD_SIZE": layout.world, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    before = dict(os.environ)
+    os.environ.update({name: str(value) for name, value in known.items()})
+    try:
+        with joined(layout, device, 120.0) as found:
+            yield found
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
 
 
 def gaps(
@@ -136,31 +172,55 @@ def gaps(
     return gap
 
 
-def checkpointed(rank: int, port: int, layout: Layout, folder: Path, until: int, saves: bool, told: Any) -> None:
-    """On every rank: continue from what lies in the folder, step to `until`, and save there if asked; the losses."""
-    if layout.world > 1:
-        torch.set_num_threads(1)
-        known = {"RANK": rank, "WORLD_SIZE": layout.world, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-        os.environ.update({name: str(value) for name, value in known.items()})
-    with joined(layout, torch.device("cpu"), 120.0) as (parallel, meshes):
-        for name in RESHARDED:
-            spec = spec_of(CASES[name], 20)
-            model = Transformer(spec, parallel).to(torch.float64)
-            if parallel.batch.size > 1:
-                shard(model, meshes, torch.float64)
-            state = TrainState(spec, model, Optimizer(model, spec.train))
-            state.resume(folder / name, lambda _: None)
-            losses = [state.step]
-            for number in range(state.step, until):
-                tokens_BS = torch.randint(0, 64, (BATCH, LENGTH + 1), generator=torch.Generator().manual_seed(number))
-                info = train_step(model, state.optimizer, tokens_BS, spec, number)
-                state.record(info)
-                losses += [info.loss, info.gradient_norm]
-            if saves:
-                _evaluated(model)  # as before most checkpoints: it leaves sharded parameters whole
-                state.save(folder / name, keep=2)
-            if rank == 0:
-                told[name] = losses
+@dataclass(frozen=True)
+class Stretch:
+    """Of a run: continued from what lies in the folder, up to a step, and saved there if asked."""
+
+    layout: Layout
+    folder: Path
+    until: int
+    saves: bool = False
+
+
+def checkpointed(rank: int, ports: Sequence[int], stretches: Sequence[Stretch], told: Any) -> None:
+    """On every rank, one after another: by stretch and case the step it began at, then losses and gradient norms."""
+    torch.set_num_threads(1)
+    for port, stretch in zip(ports, stretches, strict=True):
+        if rank >= stretch.layout.world:
+            continue
+        with among(rank, stretch.layout, port, torch.device("cpu")) as (parallel, meshes):
+            for name in RESHARDED:
+                figures = _continued(stretch, name, parallel, meshes)
+                if rank == 0:
+                    told[stretch, name] = figures
+
+
+def _continued(stretch: Stretch, name: str, parallel: Parallel, meshes: Meshes | None) -> list[float]:
+    spec = spec_of(CASES[name], 20)
+    model = Transformer(spec, parallel).to(torch.float64)
+    if parallel.batch.size > 1:
+        shard(model, meshes, torch.float64)
+    state = TrainState(spec, model, Optimizer(model, spec.train))
+    state.resume(stretch.folder / name, lambda _: None)
+    figures = [state.step]
+    for number in range(state.step, stretch.until):
+        tokens_BS = torch.randint(0, 64, (BATCH, LENGTH + 1), generator=torch.Generator().manual_seed(number))
+        info = train_step(model, state.optimizer, tokens_BS, spec, number)
+        state.record(info)
+        figures += [info.loss, info.gradient_norm]
+    if stretch.saves:
+        _evaluated(model)  # as before most checkpoints: it leaves sharded parameters whole
+        state.save(stretch.folder / name, keep=2)
+    return figures
+
+
+def spawned(work: Any, *tasks: Any, kind: tuple[str, ...] = ()) -> dict[Any, list[float]]:
+    """What as many processes as the largest layout needs were told, started once."""
+    with torch.multiprocessing.Manager() as manager:
+        told = manager.dict()
+        world = max(task.layout.world for task in tasks)
+        torch.multiprocessing.spawn(work, (free_ports(len(tasks)), tasks, told, *kind), nprocs=world)
+        return dict(told)
 
 
 def _evaluated(model: Transformer) -> list[float]:

@@ -8,9 +8,7 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing
-from layout_cases import CASES, compare, gaps, possible, spec_of
-from test_layouts import free_port
+from layout_cases import CASES, Trial, compare, gaps, spawned, spec_of
 from torch.distributed.device_mesh import init_device_mesh
 
 from routelaw.model.parallel import Parallel, Team
@@ -57,11 +55,8 @@ def test_every_layout_of_the_gpus_that_there_are(dtype: torch.dtype) -> None:
         pytest.skip("needs two CUDA devices")
     world = 4 if torch.cuda.device_count() >= 4 else 2
     sides = [n for n in (1, 2, 4) if world % n == 0]
-    layouts = [(Layout(d, e, world // d // e), 1) for d in sides for e in sides if world % (d * e) == 0]
-    with torch.multiprocessing.Manager() as manager:
-        told = manager.dict()
-        arguments = (free_port(), layouts, dtype, 3, told, "cuda")
-        torch.multiprocessing.spawn(compare, arguments, nprocs=world)
-        found = dict(told)
-    assert len(found) == sum(possible(router, *split) for router in CASES.values() for split in layouts)
+    layouts = [Layout(d, e, world // d // e) for d in sides for e in sides if world % (d * e) == 0]
+    trials = [Trial(layout, 1, dtype, 3) for layout in layouts]
+    found = spawned(compare, *trials, kind=("cuda",))
+    assert len(found) == sum(len(trial.cases) for trial in trials)
     assert not {case: gap for case, gap in found.items() if gap[0] > MOST[dtype]}
