@@ -1,4 +1,4 @@
-"""benchmarks/RESULTS.md from results.jsonl: of every GPU benchmark the newest line of each device, as a table.
+"""benchmarks/RESULTS.md from results.jsonl: of every GPU benchmark and device the newest figures of each row.
 
     python benchmarks/results_md.py [--check]
 
@@ -23,28 +23,38 @@ PREFIX = "gpu_"
 FAILED = "failed: "
 HEAD = """# Results
 
-Written by `python benchmarks/results_md.py` from results.jsonl: of every GPU benchmark the newest line of each device.
-Ratios are against the baseline that the benchmark names, measured in the same run. Columns and shapes are explained in
-the benchmark itself. A commit with `+changes` had changes beside it that were not yet recorded.
+Written by `python benchmarks/results_md.py` from results.jsonl: of every GPU benchmark and device the newest figures of
+each row. Ratios are against the baseline that the benchmark names, measured in the same run. Columns and shapes are
+explained in the benchmark itself. A commit with `+changes` had changes beside it that were not yet recorded.
 """
 
 
-def newest(lines: Iterable[dict[str, Any]]) -> dict[str, dict[str, dict[str, Any]]]:
-    """By benchmark and device, both in alphabetical order; of equal dates the later line."""
-    found: dict[str, dict[str, dict[str, Any]]] = {}
-    for line in lines:
-        if line["benchmark"].startswith(PREFIX):
-            of_device = found.setdefault(line["benchmark"], {})
-            if line["date"] >= of_device.get(line["device"], line)["date"]:
-                of_device[line["device"]] = line
-    return {name: dict(sorted(found[name].items())) for name in sorted(found)}
+def newest(lines: Iterable[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """By benchmark, in alphabetical order: lines by device, newest first, each with the rows that no newer one has. A
+    run of some shapes alone does not hide what was measured of others."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    seen: set[tuple[str, str, str]] = set()
+    backwards = sorted(enumerate(lines), key=lambda each: (each[1]["date"], each[0]), reverse=True)
+    for _, line in backwards:
+        if not line["benchmark"].startswith(PREFIX):
+            continue
+        place = line["benchmark"], line["device"]
+        own = {key: value for key, value in line["figures"].items() if (*place, _row(key)) not in seen}
+        seen |= {(*place, _row(key)) for key in own}
+        if own:
+            found.setdefault(line["benchmark"], []).append({**line, "figures": own})
+    return {name: sorted(found[name], key=lambda line: line["device"]) for name in sorted(found)}
+
+
+def _row(key: str) -> str:
+    return key.split("/", 1)[0] if "/" in key else ""
 
 
 def page(lines: Iterable[dict[str, Any]], folder: Path = HERE) -> str:
     parts = [HEAD]
-    for name, by_device in newest(lines).items():
+    for name, own in newest(lines).items():
         parts.append(f"\n## {name}\n\n{about(folder / f'{name}.py')}")
-        parts += [section(line) for line in by_device.values()]
+        parts += [section(line) for line in own]
     if len(parts) == 1:
         parts.append("\nThere are none yet.\n")
     return "".join(parts)
@@ -59,8 +69,7 @@ def about(script: Path) -> str:
 def section(line: dict[str, Any]) -> str:
     rows: dict[str, dict[str, Any]] = {}
     for key, value in line["figures"].items():
-        row, column = key.split("/", 1) if "/" in key else ("", key)
-        rows.setdefault(row, {})[column] = value
+        rows.setdefault(_row(key), {})[key.split("/", 1)[-1]] = value
     columns = list(dict.fromkeys(column for row in rows.values() for column in row))
     head = (
         f"\n### {escaped(line['device'])}\n\n{escaped(line['data'])}. {line['date'][:10]}, commit {line['commit']}.\n\n"
