@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -155,6 +155,11 @@ def _look_before_step(optimizer: Optimizer, held: dict[str, int]) -> None:
     optimizer.step = step  # pyrefly: ignore
 
 
+def _named(model: Transformer) -> Iterator[tuple[str, Tensor]]:
+    yield from model.named_parameters()
+    yield from model.named_buffers()
+
+
 def _forward(model: Transformer, tokens_BS: Tensor, micro_batches: int) -> tuple[int, int]:
     """Bytes of the parameters while they compute, and of what autograd keeps beside them."""
     spec, batch = model.spec, model.parallel.batch
@@ -175,6 +180,6 @@ def _forward(model: Transformer, tokens_BS: Tensor, micro_batches: int) -> tuple
     own = [*model.parameters(), *model.buffers()]
     whole = {tensor.untyped_storage().data_ptr() for tensor in own}
     kept = sum(t.untyped_storage().nbytes() for pointer, t in saved.items() if pointer not in whole)
-    held = stored(own)
+    held = stored(tensor for name, tensor in _named(model) if not name.endswith(".number"))  # a block's, for compilers
     loss.backward()  # so that FSDP gives the parameters back
     return held, kept

@@ -1,6 +1,6 @@
 """Does a disturbed sweep end as if nothing had happened? Kill it, fill its disk, lose a node; compare the run table.
 
-    python benchmarks/sweep_faults.py [--trials 20] [--faults worker,parent,disk,node,twice] [--seed 0] [--no-record]
+    python benchmarks/sweep_faults.py [--trials 20] [--faults worker,parent,disk,node,twice] [--most 3] [--seed 0]
 
 Every trial runs the same sweep of 12 tiny runs with two jobs in a fresh store, disturbs it one to three times at random
 instants, and gives the same command again until it ends well. Then the exported table must be that of the undisturbed
@@ -59,6 +59,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--trials", type=int, default=20)
     parser.add_argument("--faults", default="worker,parent,disk")
+    parser.add_argument("--most", type=int, default=3, help="times that a trial is disturbed, at most")
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--no-record", action="store_true", help="leave results.jsonl alone")
@@ -75,7 +76,7 @@ def main() -> int:
         for trial in range(asked.trials):
             fault = faults[trial % len(faults)]
             store = place / f"trial-{trial}"
-            hit, ended = TRIALS[fault](place, store, draw)
+            hit, ended = TRIALS[fault](place, store, draw, asked.most)
             problem = ended or _wrong(place, store, wanted)
             _unmount(store)
             done[fault] += hit
@@ -88,10 +89,10 @@ def main() -> int:
     return 0 if equal == asked.trials else 1
 
 
-def _worker(place: Path, store: Path, draw: random.Random) -> tuple[int, str]:
+def _worker(place: Path, store: Path, draw: random.Random, most: int) -> tuple[int, str]:
     """The sweep itself goes on; it is not started again."""
     process, hit = _start(place, store), 0
-    for _ in range(draw.randint(1, 3)):
+    for _ in range(draw.randint(1, most)):
         _wait(process, store, draw)
         workers = _children(process.pid)
         if process.poll() is None and workers:
@@ -100,9 +101,9 @@ def _worker(place: Path, store: Path, draw: random.Random) -> tuple[int, str]:
     return hit, _ended_well(process)
 
 
-def _parent(place: Path, store: Path, draw: random.Random) -> tuple[int, str]:
+def _parent(place: Path, store: Path, draw: random.Random, most: int) -> tuple[int, str]:
     hit = 0
-    for _ in range(draw.randint(1, 3)):
+    for _ in range(draw.randint(1, most)):
         process = _start(place, store)
         _wait(process, store, draw)
         if process.poll() is None:
@@ -112,12 +113,12 @@ def _parent(place: Path, store: Path, draw: random.Random) -> tuple[int, str]:
     return hit, "" if _finish(place, store) else "the same command does not end well"
 
 
-def _disk(place: Path, store: Path, draw: random.Random) -> tuple[int, str]:
+def _disk(place: Path, store: Path, draw: random.Random, most: int) -> tuple[int, str]:
     """Filled to the last byte while the sweep goes on: it must stop with code 2, a sentence, and no traceback."""
     store.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=48m", "tmpfs", str(store)], check=True)
     hit = 0
-    for _ in range(draw.randint(1, 2)):
+    for _ in range(draw.randint(1, min(most, 2))):
         process = _start(place, store)
         _wait(process, store, draw)
         ballast = store / ".ballast"
@@ -131,7 +132,7 @@ def _disk(place: Path, store: Path, draw: random.Random) -> tuple[int, str]:
     return hit, "" if _finish(place, store) else "the same command does not end well"
 
 
-def _node(place: Path, store: Path, draw: random.Random) -> tuple[int, str]:
+def _node(place: Path, store: Path, draw: random.Random, most: int) -> tuple[int, str]:
     """Never started again: what the lost node had must go on elsewhere."""
     with _two_nodes() as (cluster, second):
         process = _start(place, store, "--backend", "ray", "--address", cluster.address)
@@ -141,7 +142,7 @@ def _node(place: Path, store: Path, draw: random.Random) -> tuple[int, str]:
         return int(running), _ended_well(process)
 
 
-def _twice(place: Path, store: Path, draw: random.Random) -> tuple[int, str]:
+def _twice(place: Path, store: Path, draw: random.Random, most: int) -> tuple[int, str]:
     first = _start(place, store)
     time.sleep(draw.uniform(0, 3))
     second = _start(place, store)

@@ -10,6 +10,11 @@ from routelaw.runs.table import RunTable
 RELEASED = Path(__file__).parents[1] / ".." / "shared" / "data" / "routing_curves.csv.gz"
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long ones first: at the end nobody waits for the last of them."""
+    items.sort(key=lambda item: "slow" not in item.keywords)
+
+
 @pytest.fixture(scope="session")
 def released_path() -> Path:
     if not RELEASED.is_file():

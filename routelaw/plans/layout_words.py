@@ -55,6 +55,12 @@ def _numbers(spec: RunSpec, layout: Layout) -> list[Line]:
     return [*lines, Line("all else" if routed else "all", formula, f"{rest:,}")]
 
 
+def _of_loss(forward: Pass) -> str:
+    """Logits pass by; the gradients of what they were made of stay."""
+    vocabulary, width = forward.spec.model.vocabulary, forward.spec.model.architecture.d_model
+    return f"{forward.tokens:,} tokens × {width} × {forward.number} B + {vocabulary:,} × {width} × {forward.wide} B"
+
+
 def _parameters(spec: RunSpec, expert: bool) -> list[Parameter]:
     return [p for part in model_parameters(spec) for p in part if p.expert == expert]
 
@@ -69,7 +75,7 @@ def _memory(plan: Plan, chosen: LayoutPlan) -> list[Line]:
         *_held(plan, chosen),
         *_kept(forward),
         Line("activations", f"{blocks} + {size(forward.last)} for the last norm", size(memory.activations)),
-        Line("logits", f"{own:,} tokens × {spec.model.vocabulary:,} × {forward.wide} B", size(memory.logits)),
+        Line("for the loss", _of_loss(forward), size(memory.logits)),
     ]
     if memory.exchange:
         rows = f"2 × {own:,} tokens × K = {spec.router.k} × {spec.model.architecture.d_model} × {number} B"

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from routelaw.specs.activations import PIECE, WIDE
 from routelaw.specs.devices import Device
 from routelaw.specs.footprint import Footprint
 from routelaw.specs.layout import Layout
@@ -56,10 +57,10 @@ class ComputeTime:
     split_width: int
     width: int
     kept: int
-    """Bytes, of all its tokens; scores are not among them."""
+    """Bytes, of all its tokens, with the logits that pass by; scores are not among them."""
     scores: int
     numbers: int
-    """Bytes of the gradients that it steps."""
+    """Bytes of what it steps, in float32."""
     products: float
     moving: float
     updating: float
@@ -91,8 +92,10 @@ def compute_time(
     forward = tokens * (split / device.flops(width) + whole / device.flops(shape.d_model))
     number = 2 if device.gpu else 4
     heads = shape.heads // layout.tensor
-    scores = (spec.model.positions == "xl") * shape.blocks * heads * tokens * length * number
-    kept = memory.activations + memory.logits - scores
+    pairs = (length + min(PIECE, length)) // 2 if device.gpu else length
+    scores = (spec.model.positions == "xl") * shape.blocks * heads * tokens * pairs * number
+    kept = memory.activations + tokens * spec.model.vocabulary * WIDE - scores
+    stepped = memory.masters or memory.built
     return ComputeTime(
         tokens=tokens,
         split_flops=split,
@@ -101,10 +104,10 @@ def compute_time(
         width=shape.d_model,
         kept=kept,
         scores=scores,
-        numbers=memory.gradients,
+        numbers=stepped,
         products=FORWARD_AND_BACKWARD * forward,
         moving=(passes.kept * kept + passes.scores * scores) / device.bandwidth,
-        updating=passes.numbers * memory.gradients / device.bandwidth,
+        updating=passes.numbers * stepped / device.bandwidth,
         handing_out=micro_batches * _handing_out(spec, passes),
         assigning=ASSIGNMENT_SECONDS * tokens * spec.router.experts * routers if spec.router.name == "base" else 0.0,
     )

@@ -185,7 +185,7 @@ def test_bytes_come_out_to_the_digits_shown(router: RouterSpec) -> None:
     for p in plan.fitting:
         lines = arithmetic(plan, p)
         memory = {line.what: line for line in lines["memory of the process that has most"]}
-        for what in ("parameters", "masters", "optimiser", "logits"):
+        for what in ("parameters", "masters", "optimiser", "for the loss"):
             plain = re.sub(r" of (experts|all else|all) over \d+", "", memory[what].formula.replace("2 moments", "2"))
             assert value(plain) == pytest.approx(amount(memory[what].result), rel=1e-3), memory[what]
         parts = [amount(part) for part in re.findall(r"([\d.]+ [kMGT]?B)\b", memory["in all"].formula)]
