@@ -2,9 +2,9 @@
 
     python benchmarks/sweep_faults.py [--trials 20] [--faults worker,parent,disk,node,twice] [--most 3] [--seed 0]
 
-Every trial runs the same sweep of 12 tiny runs with two jobs in a fresh store, disturbs it one to three times at random
-instants, and gives the same command again until it ends well. Then the exported table must be that of the undisturbed
-sweep, byte for byte, and nothing may lie unfinished.
+Every trial runs the same sweep of 12 tiny runs (6 with --few) with two jobs in a fresh store, disturbs it one to three
+times at random instants, and gives the same command again until it ends well. Then the exported table must be that of
+the undisturbed sweep, byte for byte, and nothing may lie unfinished.
 
     worker   kill −9 of one worker process: the sweep must end by itself
     parent   kill −9 of the sweep
@@ -26,6 +26,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from ledger import append
@@ -40,17 +41,18 @@ train = { steps = STEPS, batch = 4, learning_rate = 1e-2 }
 execution = { device = "cpu", threads = 1, evaluate_every = 10, evaluate_tokens = 128, log_every = 2, save_every = 5 }
 [[grid]]
 router.name = ["dense", "s-base", "hash"]
-router.experts = [2, 4, 8]
+router.experts = MANY
 router.group_tokens = 32
 [[grid]]
 router.name = ["switch", "rl-r"]
-router.experts = [2, 4]
+router.experts = SOME
 router.group_tokens = 32
 [[grid]]
 router.name = "dense"
 train.seed = 1
 """
-RUNS = 12
+FULL, FEW = ("[2, 4, 8]", "[2, 4]", 12), ("2", "2", 6)
+"""MANY, SOME, and how many runs come of them."""
 LIMIT = 240.0
 """Seconds after which a sweep is taken to hang."""
 
@@ -60,6 +62,7 @@ def main() -> int:
     parser.add_argument("--trials", type=int, default=20)
     parser.add_argument("--faults", default="worker,parent,disk")
     parser.add_argument("--most", type=int, default=3, help="times that a trial is disturbed, at most")
+    parser.add_argument("--few", action="store_true", help="sweeps of 6 runs")
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--no-record", action="store_true", help="leave results.jsonl alone")
@@ -69,59 +72,88 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as name:
         place = Path(name)
         _corpus(place)
-        (place / "sweep.toml").write_text(SWEEP.replace("STEPS", str(asked.steps)))
+        many, some, runs = FEW if asked.few else FULL
+        sweep = SWEEP.replace("STEPS", str(asked.steps)).replace("MANY", many).replace("SOME", some)
+        (place / "sweep.toml").write_text(sweep)
         assert _finish(place, place / "undisturbed"), "the undisturbed sweep fails"
         wanted = _table(place, place / "undisturbed")
         equal = 0
         for trial in range(asked.trials):
             fault = faults[trial % len(faults)]
             store = place / f"trial-{trial}"
-            hit, ended = TRIALS[fault](place, store, draw, asked.most)
+            hit, ended = TRIALS[fault](Trial(place, store, draw, asked.most, runs))
             problem = ended or _wrong(place, store, wanted)
             _unmount(store)
             done[fault] += hit
             equal += not problem
             print(f"trial {trial + 1}: {fault}, {hit} times: {problem or 'equal'}", flush=True)
     words = ", ".join(f"{count} × {fault}" for fault, count in done.items())
-    print(f"{equal} of {asked.trials} sweeps of {RUNS} runs ended equal; faults: {words}")
+    print(f"{equal} of {asked.trials} sweeps of {runs} runs ended equal; faults: {words}")
     if not asked.no_record:
         append("sweep_faults", "seeded words", {"trials": asked.trials, "equal": equal, "faults": dict(done)})
     return 0 if equal == asked.trials else 1
 
 
-def _worker(place: Path, store: Path, draw: random.Random, most: int) -> tuple[int, str]:
+@dataclass(frozen=True)
+class Trial:
+    place: Path
+    store: Path
+    draw: random.Random
+    most: int
+    """Times that it is disturbed, at most."""
+    runs: int
+
+    def wait(self, process: subprocess.Popen[str]) -> None:
+        """Until a random share of what is left has been done, and a random moment longer."""
+        ended = _ended(self.store)
+        wanted = self.draw.randint(ended, max(ended, self.runs - 3))
+        until = time.monotonic() + LIMIT
+        while process.poll() is None and time.monotonic() < until:
+            if _ended(self.store) >= wanted and list(self.store.glob(f"{UNFINISHED}/*/spec.json")):
+                break
+            time.sleep(0.02)
+        time.sleep(self.draw.uniform(0, 0.5))
+
+    def start(self, *more: str) -> subprocess.Popen[str]:
+        return _start(self.place, self.store, *more)
+
+    def finish(self) -> str:
+        return "" if _finish(self.place, self.store) else "the same command does not end well"
+
+
+def _worker(trial: Trial) -> tuple[int, str]:
     """The sweep itself goes on; it is not started again."""
-    process, hit = _start(place, store), 0
-    for _ in range(draw.randint(1, most)):
-        _wait(process, store, draw)
+    process, hit = trial.start(), 0
+    for _ in range(trial.draw.randint(1, trial.most)):
+        trial.wait(process)
         workers = _children(process.pid)
         if process.poll() is None and workers:
-            os.kill(draw.choice(workers), signal.SIGKILL)
+            os.kill(trial.draw.choice(workers), signal.SIGKILL)
             hit += 1
     return hit, _ended_well(process)
 
 
-def _parent(place: Path, store: Path, draw: random.Random, most: int) -> tuple[int, str]:
+def _parent(trial: Trial) -> tuple[int, str]:
     hit = 0
-    for _ in range(draw.randint(1, most)):
-        process = _start(place, store)
-        _wait(process, store, draw)
+    for _ in range(trial.draw.randint(1, trial.most)):
+        process = trial.start()
+        trial.wait(process)
         if process.poll() is None:
             process.kill()
             process.communicate()
             hit += 1
-    return hit, "" if _finish(place, store) else "the same command does not end well"
+    return hit, trial.finish()
 
 
-def _disk(place: Path, store: Path, draw: random.Random, most: int) -> tuple[int, str]:
+def _disk(trial: Trial) -> tuple[int, str]:
     """Filled to the last byte while the sweep goes on: it must stop with code 2, a sentence, and no traceback."""
-    store.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=48m", "tmpfs", str(store)], check=True)
+    trial.store.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=48m", "tmpfs", str(trial.store)], check=True)
     hit = 0
-    for _ in range(draw.randint(1, min(most, 2))):
-        process = _start(place, store)
-        _wait(process, store, draw)
-        ballast = store / ".ballast"
+    for _ in range(trial.draw.randint(1, min(trial.most, 2))):
+        process = trial.start()
+        trial.wait(process)
+        ballast = trial.store / ".ballast"
         _fill(ballast)
         words = process.communicate(timeout=LIMIT)[1]
         ballast.unlink()
@@ -129,26 +161,26 @@ def _disk(place: Path, store: Path, draw: random.Random, most: int) -> tuple[int
             hit += 1
         elif process.returncode != 0:  # 0: it had nothing left to write
             return hit, f"a full disk ended it with code {process.returncode}: {words[-500:]}"
-    return hit, "" if _finish(place, store) else "the same command does not end well"
+    return hit, trial.finish()
 
 
-def _node(place: Path, store: Path, draw: random.Random, most: int) -> tuple[int, str]:
+def _node(trial: Trial) -> tuple[int, str]:
     """Never started again: what the lost node had must go on elsewhere."""
     with _two_nodes() as (cluster, second):
-        process = _start(place, store, "--backend", "ray", "--address", cluster.address)
-        _wait(process, store, draw)
+        process = trial.start("--backend", "ray", "--address", cluster.address)
+        trial.wait(process)
         running = process.poll() is None
         cluster.remove_node(second, allow_graceful=False)
         return int(running), _ended_well(process)
 
 
-def _twice(place: Path, store: Path, draw: random.Random, most: int) -> tuple[int, str]:
-    first = _start(place, store)
-    time.sleep(draw.uniform(0, 3))
-    second = _start(place, store)
+def _twice(trial: Trial) -> tuple[int, str]:
+    first = trial.start()
+    time.sleep(trial.draw.uniform(0, 3))
+    second = trial.start()
     problem = _ended_well(first) or _ended_well(second)
-    begun = [len((run.folder / OUTPUT).read_text().splitlines()) for run in Store(store).runs()]
-    return 1, problem or ("" if begun == [1] * RUNS else f"runs were begun {begun} times")
+    begun = [len((run.folder / OUTPUT).read_text().splitlines()) for run in Store(trial.store).runs()]
+    return 1, problem or ("" if begun == [1] * trial.runs else f"runs were begun {begun} times")
 
 
 TRIALS = {"worker": _worker, "parent": _parent, "disk": _disk, "node": _node, "twice": _twice}
@@ -189,17 +221,6 @@ def _table(place: Path, store: Path) -> bytes:
 
 def _command(*words: str) -> list[str]:
     return [sys.executable, "-m", "routelaw", *words]
-
-
-def _wait(process: subprocess.Popen[str], store: Path, draw: random.Random) -> None:
-    """Until a random share of what is left has been done, and a random moment longer."""
-    ended = _ended(store)
-    wanted, until = draw.randint(ended, max(ended, RUNS - 3)), time.monotonic() + LIMIT
-    while process.poll() is None and time.monotonic() < until:
-        if _ended(store) >= wanted and list(store.glob(f"{UNFINISHED}/*/spec.json")):
-            break
-        time.sleep(0.02)
-    time.sleep(draw.uniform(0, 0.5))
 
 
 def _ended(store: Path) -> int:

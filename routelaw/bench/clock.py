@@ -63,7 +63,10 @@ def race(contestants: Mapping[str, Work], rounds: int = 10, budget_s: float = 2.
             able[name] = work
         except Exception as error:
             failures[name] = reason(error)
-            torch._dynamo.reset()
+    if failures:
+        torch._dynamo.reset()
+        for work in able.values():
+            work()
     taken: dict[str, list[float]] = {name: [] for name in able}
     begun = time.perf_counter()
     for done in range(rounds):

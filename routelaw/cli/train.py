@@ -213,7 +213,7 @@ def _line(seen: Progress) -> str:
     info = seen.info
     left = timedelta(seconds=round(seen.seconds_left))
     dropped = f", {info.dropped:.1%} dropped" if info.layers else ""
-    skipped = ", skipped" if info.skipped else ""
+    skipped = ", skipped" if info.skipped or any(info.earlier) else ""
     return f"loss {info.loss:.4f}, {seen.tokens_per_second:,.0f} tokens/s{dropped}{skipped}, {left} left"
 
 

@@ -17,10 +17,6 @@ import math
 import torch
 from torch import Tensor
 
-ITERATIONS_BETWEEN_LOOKS = 16
-"""On an accelerator, to ask whether all groups have converged is to wait for it; so ask seldom. Groups that have
-converged stand still meanwhile: the answer does not depend on this number."""
-
 
 @torch.library.custom_op("routelaw::expert_potentials", mutates_args=())
 def expert_potentials(
@@ -74,10 +70,9 @@ def sinkhorn(
     f_GM = next_GM
     violation_G = torch.full_like(g_GE[:, 0], torch.inf)
     iterations_G = torch.zeros(groups, dtype=torch.int64, device=logits_GME.device)
-    look = 1 if logits_GME.device.type == "cpu" else ITERATIONS_BETWEEN_LOOKS
-    for i in range(max_iterations):
+    for _ in range(max_iterations):
         moving_G = violation_G > tolerance
-        if i % look == 0 and not bool(moving_G.any()):
+        if not bool(moving_G.any()):
             break
         newer_GE = of_experts(next_GM)
         newer_GM = of_tokens(newer_GE)

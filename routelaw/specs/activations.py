@@ -47,11 +47,16 @@ class Pass:
     tokens: int
     number: int
     """Bytes of a number in compute precision."""
-    fused: bool
-    """Whether attention is one kernel that keeps no probabilities (on a GPU)."""
+    gpu: bool
+    """Whether its kernels are a GPU's: attention keeps no probabilities, or narrow ones, and the loss is one kernel."""
     layout: Layout = field(default_factory=Layout)
     recompute: bool = False
     """Whether blocks keep only their input and work the rest out again on the way back."""
+
+    @property
+    def alone_on_gpu(self) -> bool:
+        """Then AdamW takes gradients as they are, in one pass (training/fused_adamw.py)."""
+        return self.gpu and self.layout.world == 1
 
     @property
     def wide(self) -> int:
@@ -97,7 +102,7 @@ class Pass:
         GPU one kernel does it and there is no wide copy (440 MB measured where this says 430)."""
         rows = self.tokens / -(-self.tokens // LOGIT_ROWS)
         copies = self.wide + (2 * self.number if self.number < self.wide else 0)
-        if self.fused:
+        if self.gpu:
             copies = (3 if self.number < self.wide else 2) * self.number
         return int(rows * self.spec.model.vocabulary * copies)
 
@@ -105,7 +110,7 @@ class Pass:
     def block_in_passing(self) -> int:
         """On the way back: scores, or the gradient of a hidden layer."""
         pairs = self._scores * min(PIECE, self.spec.model.sequence_length) // self.spec.model.sequence_length
-        scores = SCORES_AT_ONCE * (2 * pairs if self.fused else self._scores) * self.wide
+        scores = SCORES_AT_ONCE * (2 * pairs if self.gpu else self._scores) * self.wide
         scores = scores if self.spec.model.positions == "xl" else 0
         hidden = 4 * self.spec.router.k * self.stream // self.layout.tensor
         again = max(replace(self, recompute=False).blocks) if self.recompute else 0
@@ -154,7 +159,7 @@ class Pass:
             return [self._norm, turned, Kept("sums of rows", "T·H·4", per_row)]
         distances = length * ((shape.d_model + inner) * self.number + length)
         first = [self._norm, Kept("distances and mask", "S·(d + I)·b + S²", distances)]
-        if self.fused:
+        if self.gpu:
             mixed = Kept("queries, keys, values and their mix", "4·T·I·b", 4 * T * inner * self.number)
             pairs = self._scores * (length + min(PIECE, length)) // (2 * length)
             return [

@@ -10,7 +10,7 @@ the moments at which they are put together and gradients taken apart.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from routelaw.errors import InputError
 from routelaw.specs.activations import EVALUATED_TOKENS, Pass
@@ -22,6 +22,10 @@ from routelaw.specs.shards import ShardedModel, sharded
 
 NUMBER = {"float32": 4, "float64": 8, "bfloat16": 2}
 """Bytes by precision."""
+FORWARD_AND_BACKWARD = 3
+"""Forward passes that a step's products amount to."""
+SHORT_STEP = 2e13
+"""FLOPs: about 50 ms of an H200, of which launching every kernel by itself would take a tenth."""
 PROCESS_FLOOR = 420_000_000
 """Resident size of a process that has trained, evaluated and saved a tiny model: Python, torch, NumPy, and what AdamW
 imports. VmHWM after runs 16 wide: 410 MB, 262 of them its own (torch 2.13 for CPUs)."""
@@ -53,7 +57,7 @@ class Footprint:
     activations: int
     """Kept for the backward pass of one micro-batch."""
     logits: int
-    """Log-probabilities kept for the same."""
+    """For the loss: the gradients of the last hidden rows and of the embedding."""
     evaluation: int
     """What a forward pass in evaluation holds."""
     at_once: int
@@ -92,6 +96,7 @@ def footprint(
     rank: int = 0,
     recompute: bool = False,
     moments: str = "float32",
+    recorded: bool = False,
 ) -> Footprint:
     """Of one process. `gpu` tells which kernels there are, not where they are. Of a layout's processes the first has
     most: what does not divide is in its shards."""
@@ -105,7 +110,9 @@ def footprint(
     parts = model_parameters(spec)
     if layout.batch == 1:
         whole = [[p.numbers(layout) for p in part] for part in parts]
-        return _of_whole(whole, forward, evaluation, micro_batches > 1, NUMBER[moments])
+        found = _of_whole(whole, forward, evaluation, micro_batches > 1, NUMBER[moments])
+        # A CUDA graph keeps its memory, so that evaluation needs more beside it.
+        return replace(found, at_once=found.at_once + found.evaluation) if recorded else found
     return _of_shards(sharded(parts, layout, rank), forward, evaluation, micro_batches > 1)
 
 
@@ -121,7 +128,17 @@ def footprint_of(
         layout=execution.layout,
         recompute=execution.recompute,
         moments=execution.moments,
+        recorded=gpu and may_be_recorded(spec, execution, precision),
     )
+
+
+def may_be_recorded(spec: RunSpec, execution: ExecutionSpec, precision: str) -> bool:
+    """Whether its steps may be CUDA graphs, as far as the spec tells (training/compiling.py decides)."""
+    if execution.layout.world > 1 or precision != "bfloat16":
+        return False
+    tokens = spec.train.batch * spec.model.sequence_length
+    short = FORWARD_AND_BACKWARD * spec.counts.flops_per_token * tokens < SHORT_STEP
+    return execution.compile == "step" or (execution.compile == "auto" and short)
 
 
 def _of_whole(parts: Sequence[Sequence[int]], forward: Pass, evaluation: Pass, again: bool, moment: int) -> Footprint:
@@ -137,7 +154,7 @@ def _of_whole(parts: Sequence[Sequence[int]], forward: Pass, evaluation: Pass, a
         computing=numbers * number,
         masters=0 if number == wide else numbers * wide,
         optimizer=2 * numbers * (wide if moment == NUMBER["float32"] else moment) + 4 * len(sizes),
-        gradients=numbers * (number if forward.fused and not again else wide),
+        gradients=numbers * (number if forward.alone_on_gpu and not again else wide),
         built=numbers * wide,
         sharded=False,
     )

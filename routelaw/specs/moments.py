@@ -14,8 +14,8 @@ from routelaw.specs.activations import Pass
 from routelaw.specs.shards import Shard, ShardedModel
 
 UPDATE_COPIES = 3
-"""On a CPU AdamW goes tensor by tensor and holds three of the largest in passing. On a GPU it holds nothing where
-parameters are whole; of shards it takes the square root of all second moments at once."""
+"""On a CPU AdamW goes tensor by tensor and holds three of the largest in passing. On a GPU it holds nothing in a
+single process; of shards it takes the square root of all second moments at once."""
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,8 @@ def whole_moments(parts: Sequence[Sequence[int]], forward: Pass, evaluation: Pas
     for activations, gradients in zip(kept, made, strict=True):
         there = {"activations": activations, "gradients": gradients, "in passing": forward.block_in_passing}
         yield Moment("the walk back", {**always, **before, **there})
-    gradients = sum(sizes) * (number if forward.fused and not again else wide)
-    update = 0 if forward.fused else UPDATE_COPIES * max(sizes) * wide
+    gradients = sum(sizes) * (number if forward.alone_on_gpu and not again else wide)
+    update = 0 if forward.alone_on_gpu else UPDATE_COPIES * max(sizes) * wide
     yield Moment("the update", {**always, "gradients": gradients, "in passing": update})
     yield Moment("evaluation", {**always, "a forward pass": evaluation.without_gradients})
 
@@ -79,10 +79,10 @@ def sharded_moments(model: ShardedModel, forward: Pass, evaluation: Pass, again:
     gradients, shards = sum(s.whole for s in rest) * number, _padded(rest) * wide
     done = 0 if again else sum(_padded(experts) for experts in model.experts) * wide
     buffer = _gathered(rest) * wide
-    passing = max(gradients, shards + (0 if forward.fused else buffer))
+    passing = max(gradients, shards + (0 if forward.gpu else buffer))
     yield Moment("the last reduction", {**before, "gradients": done + passing, "buffer": buffer})
     own, largest = sum(s.own for s in model.all), max(s.own for s in model.all)
-    update = own if forward.fused else UPDATE_COPIES * largest
+    update = own if forward.gpu else UPDATE_COPIES * largest
     yield Moment("the update", {"gradients": _padded(model.all) * wide, "in passing": update * wide})
 
 
@@ -121,7 +121,7 @@ def _walking_back(model: ShardedModel, forward: Pass, again: bool) -> Iterator[d
             there -= _gathered(experts) * number
             shards, buffer = _padded(experts) * wide, _gathered(experts) * wide
             one = max(s.whole for s in experts) * number  # autograd still has the last gradient
-            reducing = max(of_experts, shards + one + (0 if forward.fused else buffer))
+            reducing = max(of_experts, shards + one + (0 if forward.gpu else buffer))
             yield {"parameters": there, "activations": kept, "gradients": made + reducing, "buffer": buffer}
             made += 0 if again else shards
         kept -= own - forward.attention

@@ -4,8 +4,8 @@ A step takes its floating-point operations (three forward passes) at the rate at
 of this width, plus the movement of what is kept for the backward pass, of attention's scores and of the optimiser's
 numbers at the bandwidth of its memory, plus a time per step and block in which Python hands out work. How many times
 each is moved was fitted to steps of 40 shapes on one CPU core (0.05M to 3M, float32) and of 28 on an H200 (0.8M to
-130M, bfloat16): predicted over measured .67 to 1.19 and .67 to 1.40. BASE is assigned on the host: a microsecond for
-every token and expert (LOG.md).
+130M, bfloat16, before blocks were compiled): predicted over measured .67 to 1.19 and .67 to 1.40. A compiled step is
+quicker than this says. BASE is assigned on the host: a microsecond for every token and expert (LOG.md).
 
 On a layout a process has its share of the tokens. Tensor-parallel ones split all products but those of logits and
 router, into matrices as wide in one dimension and narrower in the other: width d/√tensor is what their rate is read at.
@@ -18,11 +18,10 @@ from dataclasses import dataclass
 
 from routelaw.specs.activations import PIECE, WIDE
 from routelaw.specs.devices import Device
-from routelaw.specs.footprint import Footprint
+from routelaw.specs.footprint import FORWARD_AND_BACKWARD, Footprint
 from routelaw.specs.layout import Layout
 from routelaw.specs.run import RunSpec
 
-FORWARD_AND_BACKWARD = 3
 ASSIGNMENT_SECONDS = 1e-6
 """BASE, per token and expert."""
 

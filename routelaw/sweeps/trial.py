@@ -127,11 +127,11 @@ def _trial(task: dict[str, Any]) -> Iterator[None]:
     from routelaw.corpus.shards import open_corpus
     from routelaw.specs.files import from_mapping, from_stored
     from routelaw.specs.run import ExecutionSpec
-    from routelaw.training.compiling import compile_blocks, way_to_compile
+    from routelaw.training.compiling import way_to_compile
     from routelaw.training.device import resolve_device, resolve_precision, settings
     from routelaw.training.loop import train_steps
-    from routelaw.training.run import VALIDATION, evaluate, moments_of
-    from routelaw.training.state import TrainState
+    from routelaw.training.run import VALIDATION, evaluate
+    from routelaw.training.start import started
 
     for plugin in task["plugins"]:
         _load(plugin)
@@ -142,12 +142,9 @@ def _trial(task: dict[str, Any]) -> Iterator[None]:
     _wake(device.type)
     with settings(execution, device):
         begun = time.perf_counter()
-        state = TrainState.start(
-            spec, corpus, device, resolve_precision(execution.precision, device), moments=moments_of(execution)
-        )
-        state.model.recompute = execution.recompute
-        if (way := way_to_compile(spec, execution, device)) != "off":
-            compile_blocks(state.model)
+        dtype = resolve_precision(execution.precision, device)
+        way = way_to_compile(spec, execution, device, dtype)
+        state = started(spec, execution, corpus, device, dtype, way)
         steps = train_steps(
             state.model,
             state.optimizer,

@@ -16,30 +16,25 @@ import torch
 from routelaw.errors import InputError
 from routelaw.model.transformer import Transformer
 from routelaw.routers.router import router_class
+from routelaw.specs.footprint import may_be_recorded
 from routelaw.specs.run import ExecutionSpec, RunSpec
 
 WAYS = ("auto", "off", "blocks", "step")
-SHORT_STEP = 2e13
-"""FLOPs: about 50 ms of an H200, of which launching every kernel by itself would take a tenth."""
 
 
-def way_to_compile(spec: RunSpec, execution: ExecutionSpec, device: torch.device) -> str:
+def way_to_compile(spec: RunSpec, execution: ExecutionSpec, device: torch.device, dtype: torch.dtype) -> str:
     """off, blocks or step; what cannot be is an error where it was asked for."""
-    asked = execution.compile
-    if asked not in WAYS:
-        raise InputError(f"execution.compile is one of {', '.join(WAYS)}, not {asked!r}.")
-    if asked == "off":
-        return asked
-    obstacle = _obstacle(spec, execution)
-    if asked == "auto":
-        if obstacle or device.type != "cuda":
-            return "off"
-        tokens = spec.train.batch * spec.model.sequence_length
-        return "step" if 3 * spec.counts.flops_per_token * tokens < SHORT_STEP else "blocks"
+    asked, obstacle = execution.compile, _obstacle(spec, execution)
+    if asked == "off" or (asked == "auto" and (obstacle or device.type != "cuda")):
+        return "off"
     if obstacle:
         raise InputError(f'{obstacle}: leave execution.compile at "auto" or "off".')
-    if asked == "step" and device.type != "cuda":
-        raise InputError('execution.compile = "step" records CUDA graphs and needs a GPU: take "blocks" or "off".')
+    recordable = device.type == "cuda" and dtype == torch.bfloat16  # others ask the host in products or in the update
+    if asked == "auto":
+        short = may_be_recorded(spec, execution, str(dtype).removeprefix("torch."))
+        return "step" if recordable and short else "blocks"
+    if asked == "step" and not recordable:
+        raise InputError('execution.compile = "step" needs a GPU and bfloat16: take "blocks" or "off".')
     return asked
 
 

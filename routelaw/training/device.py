@@ -52,6 +52,8 @@ def settings(execution: ExecutionSpec, device: torch.device) -> Iterator[None]:
         raise InputError(f"threads must be 0 (torch's choice) or more, not {execution.threads}.")
     if execution.threads:
         torch.set_num_threads(execution.threads)
+    if device.type == "cuda":
+        torch.cuda.set_device(device)  # streams, graphs and kernels of our own are the current device's
     torch.use_deterministic_algorithms(device.type == "cpu")
     # Deterministic mode would also write to every new tensor, for programs that read what they never wrote.
     torch.utils.deterministic.fill_uninitialized_memory = False  # pyrefly: ignore

@@ -48,7 +48,8 @@ class Optimizer:
         groups = [g for g in groups if g["params"]]
         self.adamw = torch.optim.AdamW(groups, lr=train.learning_rate, betas=(train.beta1, train.beta2), eps=EPSILON)
         device = next(iter(self.masters.values())).device
-        self.decides = _whole_on_gpu(self.masters.values()) if fused is None else fused
+        alone_on_gpu = self.parallel.alone and _whole_on_gpu(self.masters.values())
+        self.decides = alone_on_gpu if fused is None else fused
         """Whether `step` is to be told if the step is finite, instead of being left out."""
         self.moments = moments
         self.rate, self.taken = torch.zeros(2, device=device)

@@ -19,7 +19,7 @@ from routelaw.evaluation.windows import BATCH_TOKENS
 from routelaw.model.transformer import Transformer
 from routelaw.routers.router import router_class
 from routelaw.specs.run import ExecutionSpec, RunSpec
-from routelaw.training.compiling import compile_blocks, way_to_compile
+from routelaw.training.compiling import WAYS, way_to_compile
 from routelaw.training.device import device_name, resolve_device, resolve_precision, settings
 from routelaw.training.folder import RunFolder
 from routelaw.training.groups import check_split
@@ -28,6 +28,7 @@ from routelaw.training.mesh import check_world, device_of, joined
 from routelaw.training.pulse import watched
 from routelaw.training.ranks import Rank
 from routelaw.training.record import evaluation_row, finite, losses_of
+from routelaw.training.start import MOMENTS, started
 from routelaw.training.state import RUNNING, TrainState
 from routelaw.training.step import StepInfo
 
@@ -49,7 +50,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Progress:
-    """What an observer sees after each step."""
+    """What an observer sees after each step, or on a GPU after those whose outcome is read."""
 
     info: StepInfo
     spec: RunSpec
@@ -80,6 +81,9 @@ def run(
     check_world(execution.layout, rank)
     device = device_of(rank, resolve_device(execution.device))
     dtype = resolve_precision(execution.precision, device)
+    way = way_to_compile(spec, execution, device, dtype)
+    if execution.moments != "float32" and (device.type != "cuda" or rank.among_others or dtype == torch.float64):
+        raise InputError(f"execution.moments = {execution.moments!r} is for runs of one GPU.")
     files = RunFolder(folder, writes=rank.first)
     notice = notice if rank.first else _unheard
     with (
@@ -89,10 +93,7 @@ def run(
         joined(execution.layout, device, execution.patience) as (parallel, meshes),
     ):
         files.identify(spec, corpus)
-        state = TrainState.start(spec, corpus, device, dtype, parallel, meshes, moments_of(execution))
-        state.model.recompute = execution.recompute
-        if (way := way_to_compile(spec, execution, device)) != "off":
-            compile_blocks(state.model)
+        state = started(spec, execution, corpus, device, dtype, way, parallel, meshes)
         state.resume(files.checkpoints, notice)
         files.cut_after(state.step, notice)
         for progress in run_steps(state, execution, corpora, files, device, moved, graphed=way == "step"):
@@ -107,11 +108,6 @@ def run(
         if state.status != RUNNING:
             files.conclude({**asdict(result), **asdict(spec.counts), **_executed(execution, device, dtype)})
     return result
-
-
-def moments_of(execution: ExecutionSpec) -> torch.dtype | None:
-    """None: as the masters are."""
-    return {"float32": None, "bfloat16": torch.bfloat16}[execution.moments]
 
 
 def _executed(execution: ExecutionSpec, device: torch.device, dtype: torch.dtype) -> dict[str, Any]:
@@ -150,7 +146,7 @@ def run_steps(
         first=state.step,
         micro_batches=execution.micro_batches,
         device=device,
-        look=_looks(execution, device),
+        look=_looks(execution, state.optimizer.decides),
         graphed=graphed,
     )
     moved(f"step {state.step + 1}")
@@ -165,9 +161,8 @@ def run_steps(
             files.evaluations.append(evaluation_row(spec, state.step, state.status, measured))
             files.loads.append({"step": state.step, "load": {name: m.load for name, m in measured.items()}})
         progress = Progress(info, spec, *pace.now(state), losses)
-        if _due(state, execution.log_every) or info.skipped or state.step == 1:
-            pace_row = {"tokens_per_second": progress.tokens_per_second, "seconds": progress.seconds}
-            files.log.append(finite({**asdict(info), **pace_row}))
+        if _due(state, execution.log_every) or info.skipped or any(info.earlier) or state.step == 1:
+            files.log.append(finite(_log_row(progress)))
         if _due(state, execution.save_every):
             moved(f"saving after step {state.step}")
             files.flush()
@@ -178,12 +173,17 @@ def run_steps(
             return
 
 
-def _looks(execution: ExecutionSpec, device: torch.device) -> Callable[[int], bool]:
-    """After which steps their outcome is read: on a GPU, which would be waited for, where something is due."""
+def _log_row(progress: Progress) -> dict[str, Any]:
+    row = asdict(progress.info)
+    before = sum(row.pop("earlier"))
+    row |= {"skipped_before": before} if before else {}
+    return row | {"tokens_per_second": progress.tokens_per_second, "seconds": progress.seconds}
+
+
+def _looks(execution: ExecutionSpec, ahead: bool) -> Callable[[int], bool]:
+    """After which steps their outcome is read: where the host can be ahead of its device, when something is due."""
     every = (execution.log_every, execution.evaluate_every, execution.save_every)
-    if device.type == "cpu":
-        return lambda step: True
-    return lambda step: step == 1 or any(step % n == 0 for n in every)
+    return lambda step: not ahead or step == 1 or any(step % n == 0 for n in every)
 
 
 def _due(state: TrainState, every: int) -> bool:
@@ -238,12 +238,10 @@ def check_run(spec: RunSpec, execution: ExecutionSpec, corpora: Mapping[str, Cor
     for name in ("evaluate_every", "evaluate_tokens", "log_every", "save_every", "keep"):
         if getattr(execution, name) < 1:
             raise InputError(f"execution.{name} must be at least 1, not {getattr(execution, name)}.")
-    device = resolve_device(execution.device)
-    way_to_compile(spec, execution, device)
-    if execution.moments not in ("float32", "bfloat16"):
-        raise InputError(f"execution.moments is float32 or bfloat16, not {execution.moments!r}.")
-    if execution.moments == "bfloat16" and (device.type != "cuda" or execution.layout.world > 1):
-        raise InputError('execution.moments = "bfloat16" saves memory on a single GPU, and is not for other runs.')
+    if execution.compile not in WAYS:
+        raise InputError(f"execution.compile is one of {', '.join(WAYS)}, not {execution.compile!r}.")
+    if execution.moments not in MOMENTS:
+        raise InputError(f"execution.moments is one of {', '.join(MOMENTS)}, not {execution.moments!r}.")
     if spec.routed_blocks:
         settled = replace(spec.router, group_tokens=spec.group_tokens)
         router_class(spec.router.name)(spec.model.architecture.d_model, spec.model.vocabulary, 1, settled)

@@ -39,7 +39,7 @@ def scalars(progress: Progress) -> dict[str, float]:
         "train/loss": info.loss,
         "train/gradient_norm": info.gradient_norm,
         "train/learning_rate": info.learning_rate,
-        "train/skipped": float(info.skipped),
+        "train/skipped": float(info.skipped + sum(info.earlier)),
         "train/tokens_per_second": progress.tokens_per_second,
     }
     for layer in info.layers:

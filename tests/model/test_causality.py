@@ -28,8 +28,7 @@ def row_by_row(x_ND: torch.Tensor, weight_EDF: torch.Tensor, ends_E: torch.Tenso
     return torch.cat([*rows, x_ND.new_zeros(len(x_ND) - ends[-1], weight_EDF.shape[2])])
 
 
-@pytest.mark.parametrize("positions", ["xl", "rope"])
-@pytest.mark.parametrize("k", [1, 2])
+@pytest.mark.parametrize(("k", "positions"), [(1, "xl"), (2, "rope")])
 @pytest.mark.parametrize("name", NAMES)
 def test_evaluation_is_causal_exactly(monkeypatch: pytest.MonkeyPatch, name: str, k: int, positions: str) -> None:
     monkeypatch.setattr(experts_module, "product_by_expert", row_by_row)

@@ -16,10 +16,11 @@ ON_THE_HOST = "base"
 """Its exact assignment is no tensor program."""
 
 
-def losses(spec: RunSpec, compiled: str | None, steps: int = 3) -> tuple[list[float], int]:
+def losses(spec: RunSpec, compiled: str | None, steps: int = 3, recompute: bool = False) -> tuple[list[float], int]:
     """Of a few steps, and how many graphs they took."""
     torch._dynamo.reset()
     model = model_of(spec, torch.float32)
+    model.recompute = recompute
     counter = CompileCounterWithBackend(compiled or "eager")
     for block in model.blocks if compiled else ():
         block.compile(fullgraph=True, dynamic=False, backend=counter)
@@ -39,6 +40,10 @@ def test_one_graph_for_each_kind_of_block(name: str, positions: str) -> None:
     compiled, graphs = losses(spec, "aot_eager")
     assert compiled == pytest.approx(plain, rel=1e-5)
     assert graphs == (1 if name == "dense" else 2)
+    if name == "s-base":
+        again, graphs = losses(spec, "aot_eager", recompute=True)
+        assert again == pytest.approx(plain, rel=1e-5)
+        assert graphs == 2
 
 
 @pytest.mark.slow

@@ -123,8 +123,9 @@ PEAKS = [
 ]
 
 
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-@pytest.mark.parametrize("number", range(len(PEAKS)))
+@pytest.mark.parametrize(
+    ("number", "precision"), [(n, "bfloat16" if n % 2 else "float32") for n in range(len(PEAKS))] + [(0, "bfloat16")]
+)
 def test_the_peak_is_the_most_that_is_alive(number: int, precision: str) -> None:
     spec, micro_batches = PEAKS[number]
     model, optimizer = built(spec, precision)
@@ -211,5 +212,4 @@ def test_the_peak_on_a_gpu(router: RouterSpec, precision: str) -> None:
     torch.cuda.reset_peak_memory_stats()
     train_step(model, optimizer, tokens_BS, spec, 1)
     most = torch.cuda.max_memory_allocated() - before
-    print(router.name, precision, footprint(spec, 1, precision, gpu=True).total / most)
     assert 0.85 < footprint(spec, 1, precision, gpu=True).total / most < 1.15

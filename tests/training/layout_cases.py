@@ -68,7 +68,7 @@ def possible(router: RouterSpec, layout: Layout, micro_batches: int) -> bool:
 
 def followed(model: Transformer, spec: RunSpec, micro_batches: int) -> Iterator[tuple[StepInfo, dict[str, Tensor]]]:
     """Every step with its gradients, before they are clipped and before the optimiser hides their scale."""
-    optimizer = Optimizer(model, spec.train)
+    optimizer = Optimizer(model, spec.train, fused=False)  # whose gradients can be looked at
     seen: dict[str, Tensor] = {}
     honest = optimizer.step
 

@@ -8,7 +8,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from routelaw.specs.run import TrainSpec
+from routelaw.model.parallel import Parallel, Team
+from routelaw.model.transformer import Transformer
+from routelaw.specs.architecture import Architecture
+from routelaw.specs.run import ModelSpec, RouterSpec, RunSpec, TrainSpec
 from routelaw.training.fused_adamw import EPSILON, rounded_at_random
 from routelaw.training.optimizer import Optimizer, decays
 
@@ -213,3 +216,12 @@ def test_moments_in_bfloat16_step_nearly_alike() -> None:
     again = Optimizer(Small(torch.bfloat16), TRAIN, fused=True, moments=torch.bfloat16)
     again.load(narrow.state(), models[1].state_dict())
     assert all(torch.equal(again.state()[name], value) for name, value in narrow.state().items())
+
+
+def test_only_a_process_by_itself_decides_on_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tensor-parallel ones have whole masters, too, and must add up their norms."""
+    monkeypatch.setattr("routelaw.training.optimizer._whole_on_gpu", lambda masters: True)
+    spec = RunSpec(ModelSpec(Architecture(8, 1, 2, 4), 20, 8), RouterSpec(), TRAIN, "corpus")
+    assert Optimizer(Transformer(spec), spec.train).decides
+    two = Parallel(tensor=Team(None, 0, 2))
+    assert not Optimizer(Transformer(spec, two), spec.train).decides
