@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# One more than there are cores: some tests wait for other processes.
+WORKERS ?= $(shell expr $$(nproc) + 1)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check bench figures clean
@@ -21,7 +23,7 @@ demo: $(STAMP)  ## the whole loop, small: corpus, sweep, laws, page (a few minut
 	$(BIN)/routelaw demo --out out/demo
 
 test: $(STAMP)  ## the test suite (CPU, a few minutes)
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 check: $(STAMP)  ## format, lint, types, import direction, spelling, RESULTS.md
 	$(BIN)/ruff format --check .

@@ -17,7 +17,7 @@ import pytest
 from routelaw.corpus.shards import Corpus
 from routelaw.training.launch import launch
 
-STEPS, SAVED, PATIENCE = 60, 10, 4.0
+STEPS, SAVED, EVALUATED, PATIENCE = 36, 6, 12, 4.0
 WITHIN = 20.0
 """Seconds, beyond the patience of the run, in which it must have ended on a busy machine."""
 
@@ -80,7 +80,8 @@ def until(so: Callable[[], bool], seconds: float = 180.0) -> None:
 def words(corpus: Corpus, folder: Path, **layout: int) -> list[str]:
     options = {
         "corpus": corpus.path, "size": "0.05M", "router": "s-base", "experts": 4, "steps": STEPS, "batch": 8,
-        "sequence-length": 16, "device": "cpu", "evaluate-every": 20, "save-every": SAVED, "out": folder, **layout,
+        "sequence-length": 16, "device": "cpu", "evaluate-every": EVALUATED, "save-every": SAVED, "out": folder,
+        **layout,
     }  # fmt: skip
     fields = ("router.group_tokens=16", "execution.log_every=1", f"execution.patience={PATIENCE}")
     given = [str(word) for name, value in options.items() for word in (f"--{name}", value)]
@@ -148,7 +149,7 @@ def test_a_rank_stopped_or_killed_is_named_and_nothing_is_lost(tiny_corpus: Corp
         assert process.wait(120) == 0
     assert [row["step"] for row in rows(folder / "log.jsonl")] == list(range(1, STEPS + 1))
     several, one = (rows(path / "evaluations.jsonl") for path in (folder, tmp_path / "one"))
-    assert [row["step"] for row in several] == [20, 40, 60]
+    assert [row["step"] for row in several] == [12, 24, 36]
     for a, b in zip(several, one, strict=True):
         assert a["loss_validation"] == pytest.approx(b["loss_validation"], abs=1e-5)
     assert json.loads((folder / "result.json").read_text())["layout"] == "1×2×1"
