@@ -25,7 +25,7 @@ NUMBER = {"float32": 4, "float64": 8, "bfloat16": 2}
 FORWARD_AND_BACKWARD = 3
 """Forward passes that a step's products amount to."""
 SHORT_STEP = 2e13
-"""FLOPs: about 50 ms of an H200, of which launching every kernel by itself would take a tenth."""
+"""FLOPs: about 50 ms of an H200. A guess: below it launching kernel by kernel may cost a good part of the step."""
 PROCESS_FLOOR = 420_000_000
 """Resident size of a process that has trained, evaluated and saved a tiny model: Python, torch, NumPy, and what AdamW
 imports. VmHWM after runs 16 wide: 410 MB, 262 of them its own (torch 2.13 for CPUs)."""

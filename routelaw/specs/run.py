@@ -180,7 +180,7 @@ class ExecutionSpec:
     """Of AdamW: bfloat16 rounds them at random and saves 4 bytes per parameter, on one GPU (training/fused_adamw.py).
     Where E is very large, that is most of what a run needs."""
     recompute: bool = False
-    """Blocks keep only their input and are computed again on the way back: a third more work, a tenth of the memory."""
+    """Blocks keep only their input and are computed again on the way back: a forward pass more, for memory."""
     compile: str = "auto"
     """auto, off, blocks or step: what torch compiles (training/compiling.py)."""
     data: int = 1
