@@ -7,8 +7,9 @@ Every process trains a model of its own on random tokens, 64 × 512 a step, as a
 optimiser, blocks compiled, steps recorded as CUDA graphs, bfloat16. All begin together and stop after the same time.
 Target: 4M tokens/s in total. The baseline is one process of the same shape. Compile caches are shared and empty at
 first: `cold_s` is from the start of the first process of a shape to the end of its first step, `warm_s` that of the
-second, alone; target under ten seconds. `--mps` lets kernels of several processes run at once, where the driver has
-that service; else they take turns. Appends one line.
+second, alone; target under ten seconds (`warm_imported_s` and `warm_built_s` say how much of it went before the step).
+`--mps` lets kernels of several processes run at once, where the driver has that service; else they take turns. Appends
+one line.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ def train(options: argparse.Namespace) -> None:
     from routelaw.training.step import take_step
 
     torch.set_num_threads(1)
+    found = {"imported_s": time.time() - options.spawned}
     router = RouterSpec() if options.router == "dense" else RouterSpec(options.router, options.experts)
     spec = RunSpec(
         ModelSpec(get_size(options.size), options.vocabulary, options.length, options.positions),
@@ -63,9 +65,11 @@ def train(options: argparse.Namespace) -> None:
         compile_blocks(model)
         take = GraphedStep(model, optimizer, spec)
     tokens_BS = torch.randint(options.vocabulary, (options.sequences, options.length + 1), device=DEVICE)
+    wait()
+    found["built_s"] = time.time() - options.spawned
     take(tokens_BS, step=0)
     wait()
-    begun_s = time.time() - options.spawned
+    found["begun_s"] = time.time() - options.spawned
     first = WARM_UP + 2  # the recording is over
     for step in range(1, first):
         take(tokens_BS, step=step)
@@ -85,7 +89,7 @@ def train(options: argparse.Namespace) -> None:
                 behind.popleft().synchronize()
     wait()
     seconds = time.perf_counter() - begin
-    found = {"begun_s": begun_s, "tokens": taken * options.sequences * options.length, "seconds": seconds}
+    found |= {"tokens": taken * options.sequences * options.length, "seconds": seconds}
     found["peak_mib"] = torch.cuda.max_memory_reserved() / 2**20 if CUDA else float("nan")
     unfinished = own.with_suffix(".partial")
     unfinished.write_text(json.dumps(found))
@@ -163,7 +167,8 @@ def measure(size: str, router: str, options: argparse.Namespace, caches: Path, f
             continue
         rates = [one["tokens"] / one["seconds"] for one in each]
         if count == 1:
-            found["warm_s"] = each[0]["begun_s"]
+            found |= {"warm_s": each[0]["begun_s"], "warm_imported_s": each[0]["imported_s"]}
+            found["warm_built_s"] = each[0]["built_s"]
         found |= {f"{count}/tokens_per_s": sum(rates), f"{count}/slowest": min(rates)}
         found |= {f"{count}/begun_s": max(one["begun_s"] for one in each), f"{count}/mib": each[0]["peak_mib"]}
         if alone := found.get("1/tokens_per_s"):

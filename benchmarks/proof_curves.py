@@ -60,6 +60,12 @@ def verdict(reference_SN: np.ndarray, other_SN: np.ndarray) -> Verdict:
     return Verdict(float(np.abs(reference.mean(0) - other.mean(0)).max()), float(spread))
 
 
+def signed_most(reference_SN: np.ndarray, other_SN: np.ndarray) -> float:
+    """How far the other's smoothed mean curve is from the reference's where it is farthest, with its sign."""
+    apart = (smoothed(other_SN) - smoothed(reference_SN)).mean(0)
+    return float(apart[np.abs(apart).argmax()])
+
+
 def text_batches(folder: Path | None, sequences: int, length: int, vocabulary: int) -> tuple[Batches, int, str]:
     """From a corpus, or from a Markov chain where none is given; with its vocabulary and its name. Kept once drawn:
     all ways train on the same."""

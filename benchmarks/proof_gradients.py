@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from proof_paths import FAST, PLAIN, Way, replaced
@@ -93,7 +93,7 @@ def compared(trained: Transformer, tokens_BS: Tensor, step: int) -> tuple[Errors
             stack.enter_context(way.patched())
             if chosen is not None:
                 stack.enter_context(forced(spec.router.name, chosen))
-            model = way.model(spec, 0, as_type)
+            model = replace(way, dtype=as_type).model(spec, 0)
             model.load_state_dict(values)
             return gradients(model, tokens_BS, step)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -45,12 +45,13 @@ class Way:
     patched: Callable[[], AbstractContextManager[Any]] = nullcontext
     recorded: bool = CUDA
     """Steps as CUDA graphs; not where a plain form asks the device for a value."""
+    dtype: torch.dtype = DTYPE
 
-    def model(self, spec: RunSpec, seed: int, dtype: torch.dtype = DTYPE) -> Transformer:
+    def model(self, spec: RunSpec, seed: int) -> Transformer:
         """The seed is of the start alone: the spec's, which routing draws from, is a constant to the compiler."""
         model = Transformer(spec)
         model.initialise(seed)
-        model = model.to(DEVICE, dtype)
+        model = model.to(DEVICE, self.dtype)
         for block in model.blocks if self.compiled else ():  # not `compile_blocks`: seeds share what is compiled
             block.compile(fullgraph=True, dynamic=False, backend=BACKEND)
         return model.train()
@@ -161,6 +162,8 @@ def all_patches() -> Iterator[None]:
 FAST = Way()
 EVERY_KERNEL = Way(recorded=False)
 PLAIN = Way(compiled=False, fused=False, patched=all_patches, recorded=False)
+WIDE = replace(PLAIN, dtype=torch.float32)
+"""What all of them are short of: plain, and nothing is rounded to bfloat16."""
 WITHOUT: dict[str, Way] = {
     "compiled blocks": Way(compiled=False),
     **{name: Way(patched=patch, recorded=CUDA and name not in WAITING) for name, patch in PATCHES.items()},

@@ -12,6 +12,7 @@ Evaluation is not compiled: its batches are others, and it is a small part of a 
 from __future__ import annotations
 
 import torch
+import torch._functorch.config as functorch_config
 
 from routelaw.errors import InputError
 from routelaw.model.transformer import Transformer
@@ -48,5 +49,7 @@ def _obstacle(spec: RunSpec, execution: ExecutionSpec) -> str:
 
 def compile_blocks(model: Transformer) -> None:
     torch._dynamo.reset()  # what an earlier run in this process compiled counts against a limit
+    # What was compiled is kept for the next process, graphs with gradients of our own too: they are part of the key.
+    functorch_config.autograd_cache_allow_custom_autograd_functions = True
     for block in model.blocks:
         block.compile(fullgraph=True, dynamic=False)

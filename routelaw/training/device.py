@@ -52,7 +52,7 @@ def settings(execution: ExecutionSpec, device: torch.device) -> Iterator[None]:
         raise InputError(f"threads must be 0 (torch's choice) or more, not {execution.threads}.")
     if execution.threads:
         torch.set_num_threads(execution.threads)
-    if device.type == "cuda":
+    if device.type == "cuda" and device.index is not None:  # without a number it is the current one
         torch.cuda.set_device(device)  # streams, graphs and kernels of our own are the current device's
     torch.use_deterministic_algorithms(device.type == "cpu")
     # Deterministic mode would also write to every new tensor, for programs that read what they never wrote.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from types import ModuleType
 
@@ -107,7 +108,7 @@ def test_forced_decisions_are_the_ones_taken(script: Script, router: str) -> Non
     spec = RunSpec(
         ModelSpec(get_size("0.05M"), 50, 8), RouterSpec(router, 4), TrainSpec(steps=9, batch=4), corpus="none"
     )
-    model = paths.PLAIN.model(spec, 0, torch.float64)
+    model = replace(paths.PLAIN, dtype=torch.float64).model(spec, 0)
     tokens_BS = torch.randint(50, (4, 9), generator=torch.Generator().manual_seed(1)).to(model.embedding.device)
     free, chosen = gradients.gradients(model, tokens_BS, 0)
     model.zero_grad()

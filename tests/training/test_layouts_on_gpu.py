@@ -15,6 +15,7 @@ from routelaw.model.parallel import Parallel, Team
 from routelaw.specs.layout import Layout
 from routelaw.training.mesh import NAMES, Meshes
 
+pytestmark = pytest.mark.filterwarnings("ignore")  # compiling, torch warns of itself
 MOST = {torch.float32: 2e-4, torch.bfloat16: 3e-2}
 """Of losses; sums are made in another order on a GPU each time."""
 
