@@ -17,7 +17,7 @@ ON_THE_HOST = "base"
 
 
 def losses(spec: RunSpec, compiled: str | None, steps: int = 3, recompute: bool = False) -> tuple[list[float], int]:
-    """Of a few steps, and how many graphs they took."""
+    """Of a few steps, with the norms of their gradients, and how many graphs they took."""
     torch._dynamo.reset()
     model = model_of(spec, torch.float32)
     model.recompute = recompute
@@ -25,9 +25,9 @@ def losses(spec: RunSpec, compiled: str | None, steps: int = 3, recompute: bool 
     for block in model.blocks if compiled else ():
         block.compile(fullgraph=True, dynamic=False, backend=counter)
     optimizer = Optimizer(model, spec.train)
-    found = [train_step(model, optimizer, tokens(seed=n), spec, n).loss for n in range(steps)]
+    infos = [train_step(model, optimizer, tokens(seed=n), spec, n) for n in range(steps)]
     torch._dynamo.reset()
-    return found, counter.frame_count
+    return [figure for info in infos for figure in (info.loss, info.gradient_norm)], counter.frame_count
 
 
 @pytest.mark.parametrize(
