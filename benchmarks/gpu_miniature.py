@@ -7,7 +7,8 @@ Every process trains a model of its own on random tokens, 64 × 512 a step, as a
 optimiser, blocks compiled, steps recorded as CUDA graphs, bfloat16. All begin together and stop after the same time.
 Target: 4M tokens/s in total. The baseline is one process of the same shape. Compile caches are shared and empty at
 first: `cold_s` is from the start of the first process of a shape to the end of its first step, `warm_s` that of the
-second, alone; target under ten seconds (`warm_imported_s` and `warm_built_s` say how much of it went before the step).
+second, alone (`warm_imported_s` and `warm_built_s` say how much of it went before the step), and `next_s` that of
+another run in the same process, as a sweep's worker takes one after another; target under ten seconds.
 `--mps` lets kernels of several processes run at once, where the driver has that service; else they take turns. Appends
 one line.
 """
@@ -23,11 +24,12 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 from budget import bounded
 
@@ -58,12 +60,16 @@ def train(options: argparse.Namespace) -> None:
         TrainSpec(steps=10**6, batch=options.sequences),
         corpus="random tokens",
     )
-    model = Transformer(spec).to(DEVICE, DTYPE)
-    optimizer = Optimizer(model, spec.train)
-    take = partial(take_step, model, optimizer, spec=spec)
-    if CUDA:
+
+    def made() -> Callable[..., Any]:
+        model = Transformer(spec).to(DEVICE, DTYPE)
+        optimizer = Optimizer(model, spec.train)
+        if not CUDA:
+            return partial(take_step, model, optimizer, spec=spec)
         compile_blocks(model)
-        take = GraphedStep(model, optimizer, spec)
+        return GraphedStep(model, optimizer, spec)
+
+    take = made()
     tokens_BS = torch.randint(options.vocabulary, (options.sequences, options.length + 1), device=DEVICE)
     wait()
     found["built_s"] = time.time() - options.spawned
@@ -91,6 +97,10 @@ def train(options: argparse.Namespace) -> None:
     seconds = time.perf_counter() - begin
     found |= {"tokens": taken * options.sequences * options.length, "seconds": seconds}
     found["peak_mib"] = torch.cuda.max_memory_reserved() / 2**20 if CUDA else float("nan")
+    again = time.perf_counter()
+    made()(tokens_BS, step=0)
+    wait()
+    found["next_s"] = time.perf_counter() - again
     unfinished = own.with_suffix(".partial")
     unfinished.write_text(json.dumps(found))
     unfinished.rename(own.with_suffix(".json"))
@@ -168,7 +178,7 @@ def measure(size: str, router: str, options: argparse.Namespace, caches: Path, f
         rates = [one["tokens"] / one["seconds"] for one in each]
         if count == 1:
             found |= {"warm_s": each[0]["begun_s"], "warm_imported_s": each[0]["imported_s"]}
-            found["warm_built_s"] = each[0]["built_s"]
+            found |= {"warm_built_s": each[0]["built_s"], "next_s": each[0]["next_s"]}
         found |= {f"{count}/tokens_per_s": sum(rates), f"{count}/slowest": min(rates)}
         found |= {f"{count}/begun_s": max(one["begun_s"] for one in each), f"{count}/mib": each[0]["peak_mib"]}
         if alone := found.get("1/tokens_per_s"):
@@ -198,8 +208,9 @@ def main() -> None:
                 finally:
                     figures |= {f"{size} {router}/{key}": ledger.rounded(value) for key, value in found.items()}
                 if "warm_s" in found:
-                    soon = "in time" if found["warm_s"] < SOON else "late"
-                    print(f"{size} {router}: second start {soon}, {found['warm_s']:.1f} s", flush=True)
+                    for what, key in {"another process": "warm_s", "the next run of a worker": "next_s"}.items():
+                        soon = "in time" if found[key] < SOON else "late"
+                        print(f"{size} {router}: {what} begins {soon}, {found[key]:.1f} s", flush=True)
         most = max((value for key, value in figures.items() if key.endswith("/tokens_per_s")), default=float("nan"))
         print(f"most in total: {most / 1e6:.2f}M tokens/s, {most / TARGET:.2f} of the target", flush=True)
     if not options.quick:

@@ -1,6 +1,6 @@
 """Whole training steps beside Hugging Face transformers: our dense model and Llama, our routed one and Mixtral top-1.
 
-    python benchmarks/gpu_transformers.py [--quick] [--cases dense e8 e64] [--size 370M] [--budget-s 540]
+    python benchmarks/gpu_transformers.py [--quick] [--cases dense e8 e64] [--only "ours switch" …] [--budget-s 540]
 
 16 × 2048 random tokens, vocabulary 32,000, bfloat16, one machine, one run; models in transformers_models.py. Ours has
 its blocks compiled; theirs run eager, compiled whole as users do, and compiled with flash attention put right. `ratio`
@@ -208,6 +208,7 @@ def least(key: str, among: dict[str, dict[str, float]]) -> float:
 
 def measure_case(case: str, options: argparse.Namespace, found: dict[str, dict[str, float]]) -> None:
     makers, together, whole = cases(options)[case]
+    makers = {name: make for name, make in makers.items() if not options.only or name in options.only}
     for part in [makers] if together else [{name: make} for name, make in makers.items()]:
         try:
             measure(part, whole, options, found)
@@ -222,6 +223,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--quick", action="store_true", help="tiny models, to see that it works; leaves no line")
     parser.add_argument("--cases", nargs="+", default=["dense", "e8", "e64"])
+    parser.add_argument("--only", nargs="+", default=[], help="contestants; by default all")
     parser.add_argument("--size", default="370M")
     parser.add_argument("--sequences", type=int, default=16)
     parser.add_argument("--length", type=int, default=2048)

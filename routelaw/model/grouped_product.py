@@ -15,7 +15,6 @@ Shapes: N rows, D and F widths, E experts.
 
 from __future__ import annotations
 
-from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -46,7 +45,7 @@ def best_in_sight(weight_EDF: Tensor) -> bool:
     return experts <= FEW_IN_SIGHT and min(widths) <= NARROW and not leaves_empty_groups()
 
 
-@cache
+@torch.compiler.assume_constant_result
 def leaves_empty_groups() -> bool:
     """Whether torch's grouped product writes nothing for a group without rows."""
     return torch.cuda.is_available() and torch.cuda.get_device_capability()[0] > HOPPER

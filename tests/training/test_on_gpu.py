@@ -6,6 +6,7 @@ import json
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from statistics import mean
 
 import pytest
 import torch
@@ -18,7 +19,7 @@ from routelaw.specs.run import ExecutionSpec, RunSpec
 from routelaw.training.graphed_step import GraphedStep
 from routelaw.training.run import Progress, run
 from routelaw.training.state import TrainState
-from routelaw.training.step import take_step
+from routelaw.training.step import StepInfo, take_step
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 pytestmark.append(pytest.mark.filterwarnings("ignore"))  # tracing, torch warns of itself
@@ -92,25 +93,21 @@ def test_recorded_steps_are_the_steps(tiny_corpus: Corpus, tmp_path: Path, name:
     """A recorded run ends where a compiled one does, and goes on where it stood."""
     spec = make_spec(tiny_corpus, name, steps=30, learning_rate=1e-2)
     spec = replace(spec, model=replace(spec.model, architecture=Architecture(64, 2, 2, 32)))
-    found = {}
+    losses, norms = {}, {}
     for way in ("off", "blocks", "step"):
-        seen: list[float] = []
-        run(
-            spec,
-            replace(GPU, compile=way, log_every=1),
-            tiny_corpus,
-            tmp_path / way,
-            observe=lambda p, seen=seen: seen.append(p.info.loss),
-        )
-        found[way] = seen
-    assert len(found["step"]) == 30
-    assert found["step"][:5] == pytest.approx(found["blocks"][:5], abs=2e-2), "sums by atomics differ from call to call"
-    assert found["step"] == pytest.approx(found["blocks"], abs=0.1)
-    assert found["step"] == pytest.approx(found["off"], abs=0.15)
+        seen: list[StepInfo] = []
+        execution = replace(GPU, compile=way, log_every=1)
+        run(spec, execution, tiny_corpus, tmp_path / way, observe=lambda p, seen=seen: seen.append(p.info))
+        losses[way], norms[way] = [i.loss for i in seen], [i.gradient_norm for i in seen]
+    assert len(losses["step"]) == 30
+    for way in ("off", "blocks"):  # rounding grows, so the first ones; a gradient that is missing shows at once
+        assert losses["step"][:5] == pytest.approx(losses[way][:5], abs=5e-2)
+        assert norms["step"][:3] == pytest.approx(norms[way][:3], rel=5e-2)
+        assert mean(losses["step"][-10:]) == pytest.approx(mean(losses[way][-10:]), abs=0.3)
     with pytest.raises(Stopped):
         run(spec, replace(GPU, compile="step"), tiny_corpus, tmp_path / "again", observe=stop_after(17))
     result = run(spec, replace(GPU, compile="step"), tiny_corpus, tmp_path / "again")
-    assert result.loss_validation == pytest.approx(run_loss(tmp_path / "step"), abs=0.1)
+    assert result.loss_validation == pytest.approx(run_loss(tmp_path / "step"), abs=0.3)
 
 
 def run_loss(folder: Path) -> float:
