@@ -33,9 +33,6 @@ class Errors:
     whole: float
     by_name: dict[str, float]
 
-    def worst(self, count: int = 3) -> dict[str, float]:
-        return dict(sorted(self.by_name.items(), key=lambda item: -item[1])[:count])
-
     @property
     def share_within(self) -> float:
         return sum(error <= LIMIT for error in self.by_name.values()) / max(len(self.by_name), 1)
