@@ -203,11 +203,12 @@ class Pass:
 
     @property
     def router_parts(self) -> list[Kept]:
-        """Its input in wide numbers, log-probabilities, probabilities and the balance loss's coefficients."""
+        """Its input in wide numbers (on a GPU as it is), log-probabilities, probabilities and the balance loss's
+        coefficients."""
         router, width, T = self.spec.router, self.spec.model.architecture.d_model, self.tokens
         if router.name == "hash":
             return []
-        widened = T * width * WIDE if self.number < WIDE else 0
+        widened = 0 if self.gpu or self.number >= WIDE else T * width * WIDE
         parts = [Kept("the router's input", "T·d·4", widened)]
         table = T * router.experts * self.wide
         if router.name != "rl-r":
