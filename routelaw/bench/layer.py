@@ -98,8 +98,9 @@ class Problem:
     def alone(self) -> Work:
         ends_E = torch.bincount(self.expert_N, minlength=len(self.up)).cumsum(0).to(torch.int32)
         made = torch.compile(products_alone, dynamic=False, fullgraph=True)
-        leaves = [self.x_TD, self.up, self.down]
-        return both_ways(lambda: made(*leaves, ends_E), leaves, self.against_TD)
+        return both_ways(
+            lambda: made(self.x_TD, self.up, self.down, ends_E), [self.x_TD, self.up, self.down], self.against_TD
+        )
 
     @property
     def leaves(self) -> list[Tensor]:
