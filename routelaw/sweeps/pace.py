@@ -64,8 +64,9 @@ class Pace:
     how: str
 
     def seconds(self, steps: int, execution: ExecutionSpec, evaluated_tokens: int, checkpoint: int) -> float:
-        """Of a run: its steps, evaluations and checkpoints, as often as asked and once at the end."""
+        """Of a run: its steps, evaluations and checkpoints, as often as asked and, if they are kept, at the end."""
         evaluations, saves = (ceil(steps / every) for every in (execution.evaluate_every, execution.save_every))
+        saves -= execution.keep == 0
         evaluating = evaluations * evaluated_tokens * self.token_seconds
         return self.build_seconds + steps * self.step_seconds + evaluating + saves * checkpoint / SAVE_RATE
 

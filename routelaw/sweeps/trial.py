@@ -20,7 +20,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import cache
-from itertools import count, islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -29,12 +28,16 @@ from routelaw.sweeps.local import worker_environment
 from routelaw.sweeps.pace import TRIAL, Pace
 
 if TYPE_CHECKING:
+    from routelaw.model.transformer import Transformer
     from routelaw.sweeps.machine import Machine
     from routelaw.sweeps.task import Task
+    from routelaw.training.step import StepInfo
 
 WARM_UP = 5
 """Steps before the clock starts: the first fill memory and caches; a GPU's kernels are loaded, compiled, recorded."""
-LEAST_STEPS, LEAST_SECONDS, MOST_STEPS = 3, 2.0, 40
+LEAST_STEPS, LEAST_SECONDS, MOST_LOOKS = 3, 2.0, 40
+AHEAD = 10
+"""Steps between looks at a device that the host need not wait for, as a run takes them between rows of its log."""
 EVALUATION_TOKENS = 16_384
 ENDLESS = 10**9
 READY, GO = "ready", "go"
@@ -140,11 +143,14 @@ def _trial(task: dict[str, Any]) -> Iterator[None]:
     corpus = open_corpus(task["corpus"])
     device = resolve_device(execution.device)
     _wake(device.type)
-    with settings(execution, device):
+    dtype = resolve_precision(execution.precision, device)
+    way = way_to_compile(spec, execution, device, dtype)
+
+    def begin() -> tuple[Transformer, Iterator[StepInfo], float]:
+        """The model, its steps after the first ones, and the seconds until then."""
         begun = time.perf_counter()
-        dtype = resolve_precision(execution.precision, device)
-        way = way_to_compile(spec, execution, device, dtype)
         state = started(spec, execution, corpus, device, dtype, way)
+        every = AHEAD if state.optimizer.decides else 1
         steps = train_steps(
             state.model,
             state.optimizer,
@@ -152,29 +158,37 @@ def _trial(task: dict[str, Any]) -> Iterator[None]:
             spec,
             micro_batches=execution.micro_batches,
             device=device,
+            look=lambda step: step == WARM_UP or step % every == 0,
             graphed=way == "step",
         )
-        for _ in islice(steps, WARM_UP):
+        while next(steps).step < WARM_UP:
             pass
-        before = time.perf_counter() - begun
+        return state.model, steps, time.perf_counter() - begun
+
+    with settings(execution, device):
+        model, steps, before = begin()
+        if way != "off":  # a sweep's runs find compiled what this one had to compile
+            del model, steps
+            model, steps, before = begin()
         print(READY, flush=True)
         sys.stdin.readline()
         step = _seconds_a_step(steps)
+        if device.type != "cpu":
+            evaluate(model, {VALIDATION: corpus}, EVALUATION_TOKENS, device)  # loads kernels
         begun = time.perf_counter()
-        measured = evaluate(state.model, {VALIDATION: corpus}, EVALUATION_TOKENS, device)[VALIDATION]
+        measured = evaluate(model, {VALIDATION: corpus}, EVALUATION_TOKENS, device)[VALIDATION]
         token = (time.perf_counter() - begun) / measured.tokens
         print(json.dumps(asdict(Pace(step, token, max(0.0, before - WARM_UP * step), TRIAL))), flush=True)
         for _ in steps:
             yield
 
 
-def _seconds_a_step(steps: Iterator[Any]) -> float:
-    """The mean: a step that waits for another process is part of the truth. A step ends by fetching its loss."""
+def _seconds_a_step(steps: Iterator[StepInfo]) -> float:
+    """The mean: a step that waits for another process is part of the truth. A look ends by fetching the loss."""
     begun = time.perf_counter()
-    for taken in count(1):
-        next(steps)
-        seconds = time.perf_counter() - begun
-        if taken == MOST_STEPS or (taken >= LEAST_STEPS and seconds >= LEAST_SECONDS):
+    for looks, info in enumerate(steps, 1):
+        seconds, taken = time.perf_counter() - begun, info.step - WARM_UP
+        if looks == MOST_LOOKS or (taken >= LEAST_STEPS and seconds >= LEAST_SECONDS):
             return seconds / taken
     raise AssertionError
 
