@@ -4,8 +4,9 @@ A step takes its floating-point operations (three forward passes) at the rate at
 of this width, plus the movement of what is kept for the backward pass, of attention's scores and of the optimiser's
 numbers at the bandwidth of its memory, plus a time per step and block in which Python hands out work. How many times
 each is moved was fitted to steps of 40 shapes on one CPU core (0.05M to 3M, float32) and of 28 on an H200 (0.8M to
-130M, bfloat16, before blocks were compiled): predicted over measured .67 to 1.19 and .67 to 1.40. A compiled step is
-quicker than this says. BASE is assigned on the host: a microsecond for every token and expert (LOG.md).
+130M, bfloat16, nothing compiled): predicted over measured .67 to 1.19 and .67 to 1.40. Compiled steps (there of nine
+shapes from 3M to 370M: .96 to 1.03) move less, and nobody waits for Python. BASE is assigned on the host: a microsecond
+for every token and expert (LOG.md).
 
 On a layout a process has its share of the tokens. Tensor-parallel ones split all products but those of logits and
 router, into matrices as wide in one dimension and narrower in the other: width d/√tensor is what their rate is read at.
@@ -41,6 +42,7 @@ class Passes:
 
 ON_CPU = Passes(18, 90, 43, 0.0, 1.5e-3, 1e-3, 0.0)
 ON_GPU = Passes(10, 45, 30, 8e-3, 1.5e-3, 4e-3, 9e-3)
+COMPILED = Passes(8, 20, 13, 0.0, 0.0, 0.0, 0.0)
 
 
 @dataclass(frozen=True)
@@ -77,10 +79,16 @@ class ComputeTime:
 
 
 def compute_time(
-    spec: RunSpec, micro_batches: int, memory: Footprint, device: Device, layout: Layout = Layout()
+    spec: RunSpec,
+    micro_batches: int,
+    memory: Footprint,
+    device: Device,
+    layout: Layout = Layout(),
+    compiled: bool = False,
 ) -> ComputeTime:
-    """`memory` is that of the process's tokens in one piece: what is kept and moved does not depend on the pieces."""
-    passes = ON_GPU if device.gpu else ON_CPU
+    """`memory` is that of the process's tokens in one piece: what is kept and moved does not depend on the pieces.
+    `compiled`: its blocks are, on a GPU."""
+    passes = (COMPILED if compiled else ON_GPU) if device.gpu else ON_CPU
     shape, length = spec.model.architecture, spec.model.sequence_length
     tokens = spec.train.batch * length // layout.batch
     routers = _routers(spec)

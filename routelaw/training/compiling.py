@@ -25,7 +25,7 @@ WAYS = ("auto", "off", "blocks", "step")
 
 def way_to_compile(spec: RunSpec, execution: ExecutionSpec, device: torch.device, dtype: torch.dtype) -> str:
     """off, blocks or step; what cannot be is an error where it was asked for."""
-    asked, obstacle = execution.compile, _obstacle(spec, execution)
+    asked, obstacle = execution.compile, obstacle_to_compiling(spec, execution)
     if asked == "off" or (asked == "auto" and (obstacle or device.type != "cuda")):
         return "off"
     if obstacle:
@@ -39,7 +39,8 @@ def way_to_compile(spec: RunSpec, execution: ExecutionSpec, device: torch.device
     return asked
 
 
-def _obstacle(spec: RunSpec, execution: ExecutionSpec) -> str:
+def obstacle_to_compiling(spec: RunSpec, execution: ExecutionSpec) -> str:
+    """A phrase, or nothing."""
     if execution.layout.world > 1:
         return "runs of several processes are not compiled"
     if spec.routed_blocks and not router_class(spec.router.name).stays_on_device:

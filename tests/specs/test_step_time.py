@@ -50,6 +50,31 @@ def test_the_optimiser_steps_its_shard() -> None:
     assert made(router="base").assigning == pytest.approx(1e-6 * 256 * 2048 * 64 * 6)
 
 
+ON_AN_H200 = [
+    ("130M", RouterSpec(), "rope", 83.7),
+    ("130M", RouterSpec("switch", 64), "rope", 111.8),
+    ("130M", RouterSpec("s-base", 64), "rope", 111.6),
+    ("130M", RouterSpec("rl-r", 64), "rope", 114.9),
+    ("130M", RouterSpec("hash", 64), "rope", 108.6),
+    ("370M", RouterSpec(), "rope", 166.3),
+    ("370M", RouterSpec(), "xl", 231.7),
+    ("370M", RouterSpec("switch", 8, routing_frequency=1.0), "rope", 191.6),
+    ("3M", RouterSpec("s-base", 8), "rope", 7.15),
+]
+"""Milliseconds of compiled steps of 32,768 tokens (benchmarks/RESULTS.md)."""
+
+
+@pytest.mark.parametrize(("size", "router", "positions", "milliseconds"), ON_AN_H200)
+def test_compiled_steps_as_measured(size: str, router: RouterSpec, positions: str, milliseconds: float) -> None:
+    length, vocabulary = (512, 8000) if size == "3M" else (2048, 32_000)
+    model = ModelSpec(get_size(size), vocabulary, length, positions)
+    spec = RunSpec(model, router, TrainSpec(steps=1, batch=32_768 // length), "any")
+    memory = footprint(spec, 1, "bfloat16", gpu=True)
+    found = compute_time(spec, 1, memory, known_device("h200"), compiled=True)
+    assert 1e3 * found.total == pytest.approx(milliseconds, rel=0.1)
+    assert compute_time(spec, 1, memory, known_device("h200")).total > found.total
+
+
 def test_devices_by_name() -> None:
     assert known_device(" H100 ") is KNOWN["h100"]
     for device in KNOWN.values():
