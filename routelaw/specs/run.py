@@ -175,7 +175,7 @@ class ExecutionSpec:
     log_every: int = 10
     save_every: int = 500
     keep: int = 2
-    """Checkpoints kept."""
+    """Checkpoints kept; 0 leaves none of a run that has ended, for sweeps that only want losses."""
     moments: str = "float32"
     """Of AdamW: bfloat16 rounds them at random and saves 4 bytes per parameter, on one GPU (training/fused_adamw.py).
     Where E is very large, that is most of what a run needs."""

@@ -18,6 +18,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -115,6 +116,18 @@ class RunFolder:
         if stored is None or stored.run_id != run_id:
             raise InputError(f"{self._spec} is damaged; every checkpoint's state.json has the spec, too.")
         return stored, tokenizer
+
+    def refuse_to_forget(self, keep: int) -> None:
+        """A run that ended without checkpoints would begin anew, over its own results."""
+        if keep == 0 and self._result.exists() and not list_checkpoints(self.checkpoints):
+            raise InputError(
+                f"{self.path} holds this run, ended and without checkpoints (execution.keep = 0): "
+                "remove it to train it again."
+            )
+
+    def drop_checkpoints(self) -> None:
+        if self.writes:
+            shutil.rmtree(self.checkpoints, ignore_errors=True)
 
     def cut_after(self, step: int, notice: Callable[[str], None]) -> None:
         for rows in (self.log, self.evaluations, self.loads):

@@ -93,6 +93,7 @@ def run(
         joined(execution.layout, device, execution.patience) as (parallel, meshes),
     ):
         files.identify(spec, corpus)
+        files.refuse_to_forget(execution.keep)
         state = started(spec, execution, corpus, device, dtype, way, parallel, meshes)
         state.resume(files.checkpoints, notice)
         files.cut_after(state.step, notice)
@@ -107,6 +108,8 @@ def run(
         )
         if state.status != RUNNING:
             files.conclude({**asdict(result), **asdict(spec.counts), **_executed(execution, device, dtype)})
+            if not execution.keep:
+                files.drop_checkpoints()
     return result
 
 
@@ -163,7 +166,7 @@ def run_steps(
         progress = Progress(info, spec, *pace.now(state), losses)
         if _due(state, execution.log_every) or info.skipped or any(info.earlier) or state.step == 1:
             files.log.append(finite(_log_row(progress)))
-        if _due(state, execution.save_every):
+        if _due(state, execution.save_every) and (execution.keep or state.status == RUNNING):
             moved(f"saving after step {state.step}")
             files.flush()
             state.save(files.checkpoints, execution.keep)
@@ -235,9 +238,11 @@ def check_run(spec: RunSpec, execution: ExecutionSpec, corpora: Mapping[str, Cor
         raise InputError(f"execution.threads must be 0 (torch's choice) or more, not {execution.threads}.")
     if execution.patience < 1:
         raise InputError(f"execution.patience must be at least 1 second, not {execution.patience:g}.")
-    for name in ("evaluate_every", "evaluate_tokens", "log_every", "save_every", "keep"):
+    for name in ("evaluate_every", "evaluate_tokens", "log_every", "save_every"):
         if getattr(execution, name) < 1:
             raise InputError(f"execution.{name} must be at least 1, not {getattr(execution, name)}.")
+    if execution.keep < 0:
+        raise InputError(f"execution.keep must be 0 (none of a run that has ended) or more, not {execution.keep}.")
     if execution.compile not in WAYS:
         raise InputError(f"execution.compile is one of {', '.join(WAYS)}, not {execution.compile!r}.")
     if execution.moments not in MOMENTS:

@@ -112,6 +112,12 @@ def four_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.device_count", lambda: 4)
 
 
+def test_more_jobs_than_gpus_share_them_in_turn(four_gpus: None) -> None:
+    machine = Machine.here([replace(EXECUTION, device="auto")], 6)
+    assert machine.devices == ("cuda:0", "cuda:1", "cuda:2", "cuda:3", "cuda:0", "cuda:1")
+    assert [worker_environment(device, 1)["CUDA_VISIBLE_DEVICES"] for device in machine.devices[3:5]] == ["3", "0"]
+
+
 def test_gpus_are_given_out_in_lots(four_gpus: None, monkeypatch: pytest.MonkeyPatch) -> None:
     on_gpus = replace(EXECUTION, device="cuda", data=2)
     machine = Machine.here([on_gpus, replace(on_gpus, data=1)], None)

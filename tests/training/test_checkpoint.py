@@ -55,6 +55,21 @@ def test_contents(finished: Path, spec: RunSpec) -> None:
         assert sorted(p.name for p in path.iterdir()) == sorted(FILES)
 
 
+def test_none_is_kept_of_a_run_that_ended_if_none_is_wanted(tiny_corpus: Corpus, spec: RunSpec, tmp_path: Path) -> None:
+    """Stopped, it still leaves its last; ended, it cannot be trained over by mistake."""
+    none, folder = replace(EXECUTION, keep=0), tmp_path / "run"
+    assert run(spec, none, tiny_corpus, folder, stop=lambda: True).status == "running"
+    assert [p.name for p in list_checkpoints(folder / "checkpoints")] == ["step-00000001"]
+    assert run(spec, none, tiny_corpus, folder).status == "finished"
+    assert not (folder / "checkpoints").exists()
+    before = (folder / "log.jsonl").read_bytes()
+    with pytest.raises(InputError, match="ended and without checkpoints"):
+        run(spec, none, tiny_corpus, folder)
+    assert (folder / "log.jsonl").read_bytes() == before
+    with pytest.raises(InputError, match="keep must be 0"):
+        run(spec, replace(EXECUTION, keep=-1), tiny_corpus, tmp_path / "other")
+
+
 @pytest.mark.parametrize("name", FILES)
 def test_every_flip_and_cut_is_found_and_named(folder: Path, spec: RunSpec, name: str) -> None:
     newest = list_checkpoints(folder / "checkpoints")[-1]
