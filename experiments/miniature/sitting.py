@@ -5,7 +5,8 @@
 Give it the pack of the last sitting and it goes on from there; a run that a sitting did not finish begins again in the
 next, or goes on where its machine is the same. Nothing but rates.toml is trained until that has ended; then
 chosen_rates.toml is written, here and to OUT, and the others follow with it. The blind test is trained only if it is
-asked for: --only largest. `--quick` does it all in seconds on a CPU, with a text of no meaning.
+asked for, --only largest, and only where predictions lie beside the sweep files (predictions.*). `--quick` does it all
+in seconds on a CPU, with a text of no meaning.
 """
 
 from __future__ import annotations
@@ -134,6 +135,8 @@ def main() -> None:
         say(f"{unpack(given.kept, store)} runs of {given.kept} taken over")
     out.mkdir(parents=True, exist_ok=True)
     say(f"ready after {time.monotonic() - begun:.0f} s")
+    if LARGEST in (given.only or ()) and not list(place.glob("predictions.*")):
+        raise InputError(f"{place} has no predictions.*: the largest size is trained after they have been committed.")
     studies = given.only or ((QUICK,) if given.quick else tuple(s for s in STUDIES if s != LARGEST))
     failed = sitting.train([study for study in studies if study == RATES])
     others = [study for study in studies if study != RATES]
@@ -165,7 +168,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--root", type=Path, default=HERE.parents[1], help="folder for out/miniature; sweep files go along"
     )
-    parser.add_argument("--quick", action="store_true", help="five runs of five steps on a CPU")
+    parser.add_argument("--quick", action="store_true", help="five runs of twenty steps on a CPU")
     return parser.parse_args()
 
 
