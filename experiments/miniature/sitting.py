@@ -29,7 +29,7 @@ from corpora import build_corpora, build_quick_corpora
 from packing import SITTING, pack, unpack
 from rates import FILE as CHOSEN
 from rates import write_chosen
-from studies import HERE, LARGEST, QUICK, RATES, STUDIES
+from studies import HERE, LARGEST, ON_REQUEST, QUICK, RATES, STUDIES
 
 from routelaw.cli.sweep_screen import describe
 from routelaw.corpus.shards import Corpus, open_corpus
@@ -137,7 +137,7 @@ def main() -> None:
     say(f"ready after {time.monotonic() - begun:.0f} s")
     if LARGEST in (given.only or ()) and not list(place.glob("predictions.*")):
         raise InputError(f"{place} has no predictions.*: the largest size is trained after they have been committed.")
-    studies = given.only or ((QUICK,) if given.quick else tuple(s for s in STUDIES if s != LARGEST))
+    studies = given.only or ((QUICK,) if given.quick else tuple(s for s in STUDIES if s not in ON_REQUEST))
     failed = sitting.train([study for study in studies if study == RATES])
     others = [study for study in studies if study != RATES]
     if others and not given.quick and (found := write_chosen(store, place / CHOSEN.name)):

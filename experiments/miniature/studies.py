@@ -16,12 +16,14 @@ from routelaw.specs.run import RunSpec
 from routelaw.sweeps.sweep import read_sweep
 
 HERE = Path(__file__).parent
-RATES, LARGEST, QUICK = "rates", "largest", "quick"
+RATES, LARGEST, BETWEEN, QUICK = "rates", "largest", "between", "quick"
 STUDIES = (
     RATES, "main", "seeds", "robustness", "k", "routing_frequency", "lengths", "rl_variants", "shared_decisions",
-    "permuted_hash", "stacked_ffws", "base_layers", "between", LARGEST,
+    "permuted_hash", "stacked_ffws", "base_layers", LARGEST, BETWEEN,
 )  # fmt: skip
-"""What the others need comes first, what is easiest to do without towards the end; the blind test is last."""
+"""What the others need comes first, what is easiest to do without towards the end."""
+ON_REQUEST = (LARGEST, BETWEEN)
+"""Not trained unless asked for: the blind test has its time, and the size in between is for time that is left."""
 
 
 def specs_of(study: str, corpus_id: str, vocabulary: int, folder: Path = HERE) -> list[RunSpec]:
