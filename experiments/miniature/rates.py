@@ -112,7 +112,7 @@ def _log_params(size: str) -> float:
     return log(dense_params(get_size(size)))
 
 
-if __name__ == "__main__":
+def main() -> None:
     if len(sys.argv) != 2:
         sys.exit(__doc__)
     try:
@@ -120,4 +120,10 @@ if __name__ == "__main__":
             said = write_chosen(store)
     except InputError as error:
         sys.exit(str(error))
-    sys.exit("the runs of rates.toml have not all ended." if said is None else print("\n".join(said)))
+    if said is None:
+        sys.exit("the runs of rates.toml have not all ended.")
+    print("\n".join(said))
+
+
+if __name__ == "__main__":
+    main()

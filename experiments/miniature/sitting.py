@@ -34,7 +34,7 @@ from studies import HERE, LARGEST, ON_REQUEST, QUICK, RATES, STUDIES
 from routelaw.cli.sweep_screen import describe
 from routelaw.corpus.shards import Corpus, open_corpus
 from routelaw.errors import InputError
-from routelaw.runs.store import Store
+from routelaw.runs.store import OUTPUT, Store
 from routelaw.runs.writing import write_atomically
 from routelaw.sweeps.events import Lost, RunEnded, RunFailed
 from routelaw.sweeps.local import run_local
@@ -45,6 +45,9 @@ from routelaw.training.run import check_run
 
 SPARE = 25.0
 """Seconds before the end at which workers are told to stop: they are waited for, and there is packing to do."""
+
+LAST_LINES, TOLD = 20, 3
+"""Of a failed run's output, shown of so many runs: what fails often fails alike."""
 
 
 @dataclass
@@ -81,6 +84,8 @@ class Sitting:
             elif isinstance(event, RunFailed):
                 failed[event.run_id] = event.reason
                 say(f"FAILED {describe(planned[event.run_id].spec)}: {event.reason}")
+                if len(failed) <= TOLD:
+                    say(self._last_words(event.run_id))
             elif isinstance(event, Lost):
                 say(f"lost {describe(planned[event.run_id].spec)}: {event.reason}")
             if self.over:
@@ -97,6 +102,11 @@ class Sitting:
                 check_run(run.spec, run.execution, {"validation": self._opened(run.corpus), **others})
                 found.setdefault(run.spec.run_id, run)
         return found
+
+    def _last_words(self, run_id: str) -> str:
+        """The end of a failed run's output: it stays behind with the machine."""
+        outputs = [folder / OUTPUT for _, folder in self.store.attempts(run_id) if (folder / OUTPUT).is_file()]
+        return "\n".join(outputs[-1].read_text(errors="replace").splitlines()[-LAST_LINES:]) if outputs else ""
 
     def _opened(self, path: str | Path) -> Corpus:
         if str(path) not in self.corpora:
