@@ -1,0 +1,193 @@
+"""One bounded sitting on a machine: train what is missing, in order, stop in time, and pack what has ended.
+
+    PYTHONPATH=$PWD python experiments/miniature/sitting.py --minutes 9 --texts FOLDER --kept runs.tar.gz --out OUT
+
+Give it the pack of the last sitting and it goes on from there; a run that a sitting did not finish begins again in the
+next, or goes on where its machine is the same. Nothing but rates.toml is trained until that has ended; then
+chosen_rates.toml is written, here and to OUT, and the others follow with it. The blind test is trained only if it is
+asked for, --only largest, and only where predictions lie beside the sweep files (predictions.*). `--quick` does it all
+in seconds on a CPU, with a text of no meaning.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+import torch
+from corpora import build_corpora, build_quick_corpora
+from packing import SITTING, pack, unpack
+from rates import FILE as CHOSEN
+from rates import write_chosen
+from studies import HERE, LARGEST, ON_REQUEST, QUICK, RATES, STUDIES
+
+from routelaw.cli.sweep_screen import describe
+from routelaw.corpus.shards import Corpus, open_corpus
+from routelaw.errors import InputError
+from routelaw.runs.store import OUTPUT, Store
+from routelaw.runs.writing import write_atomically
+from routelaw.sweeps.events import Lost, RunEnded, RunFailed
+from routelaw.sweeps.local import run_local
+from routelaw.sweeps.machine import Machine
+from routelaw.sweeps.sweep import PlannedRun, read_sweep
+from routelaw.sweeps.task import Task
+from routelaw.training.run import check_run
+
+SPARE = 25.0
+"""Seconds before the end at which workers are told to stop: they are waited for, and there is packing to do."""
+
+LAST_LINES, TOLD = 20, 3
+"""Of a failed run's output, shown of so many runs: what fails often fails alike."""
+
+
+@dataclass
+class Sitting:
+    store: Store
+    place: Path
+    """Where the sweep files lie."""
+    jobs: int
+    until: float
+    """By the monotonic clock, when workers are to stop."""
+    stopped: bool = False
+    """Asked to stop from outside."""
+    corpora: dict[str, Corpus] = field(default_factory=dict)
+    """Those opened so far: each is checked byte by byte once."""
+
+    @property
+    def over(self) -> bool:
+        return self.stopped or time.monotonic() >= self.until
+
+    def train(self, studies: Sequence[str]) -> dict[str, str]:
+        """What the studies lack, in their order, each run once, by workers that stay; returns why runs failed."""
+        planned = self.planned(studies)
+        missing = [run for run in planned.values() if not self.store.ended(run.spec.run_id)]
+        if not missing or self.over:
+            return {}
+        self.store.check_writable()
+        machine = Machine.here([run.execution for run in missing], self.jobs)
+        tasks = [Task.of(run, machine.execution(run.execution), self.store, ()) for run in missing]
+        failed: dict[str, str] = {}
+        events = run_local(tasks, self.store, devices=machine.devices, threads=machine.threads)
+        for event in events:
+            if isinstance(event, RunEnded):
+                self._ended(planned[event.run_id], machine)
+            elif isinstance(event, RunFailed):
+                failed[event.run_id] = event.reason
+                say(f"FAILED {describe(planned[event.run_id].spec)}: {event.reason}")
+                if len(failed) <= TOLD:
+                    say(self._last_words(event.run_id))
+            elif isinstance(event, Lost):
+                say(f"lost {describe(planned[event.run_id].spec)}: {event.reason}")
+            if self.over:
+                break
+        events.close()  # pyrefly: ignore
+        return failed
+
+    def planned(self, studies: Iterable[str]) -> dict[str, PlannedRun]:
+        """By id, in the order of the studies and their files, with everything checked that would fail later."""
+        found: dict[str, PlannedRun] = {}
+        for study in studies:
+            for run in read_sweep(self.place / f"{study}.toml", opened=self._opened).runs:
+                others = {name: self._opened(path) for name, path in run.others.items()}
+                check_run(run.spec, run.execution, {"validation": self._opened(run.corpus), **others})
+                found.setdefault(run.spec.run_id, run)
+        return found
+
+    def _last_words(self, run_id: str) -> str:
+        """The end of a failed run's output: it stays behind with the machine."""
+        outputs = [folder / OUTPUT for _, folder in self.store.attempts(run_id) if (folder / OUTPUT).is_file()]
+        return "\n".join(outputs[-1].read_text(errors="replace").splitlines()[-LAST_LINES:]) if outputs else ""
+
+    def _opened(self, path: str | Path) -> Corpus:
+        if str(path) not in self.corpora:
+            self.corpora[str(path)] = open_corpus(path, verify=True)
+        return self.corpora[str(path)]
+
+    def _ended(self, run: PlannedRun, machine: Machine) -> None:
+        stored = self.store.find(run.spec.run_id)
+        about = {
+            "machine": f"{stored.result['device']}, {os.cpu_count()} cores",
+            "runs_at_a_time": machine.jobs,
+            "torch": torch.__version__,
+            "python": platform.python_version(),
+            "date": f"{datetime.now(UTC):%Y-%m-%d}",
+        }
+        write_atomically(json.dumps(about).encode(), stored.folder / SITTING, force=True)
+        loss, seconds = stored.result["loss_validation"], stored.result["seconds"]
+        shown = stored.status if loss is None else f"{loss:.4f}"
+        say(f"{describe(run.spec)}, rate {run.spec.train.learning_rate:g}: {shown}, {seconds:.0f} s")
+
+
+def main() -> None:
+    begun = time.monotonic()
+    given = arguments()
+    root, out = given.root.resolve(), given.out
+    place = root / "experiments" / "miniature"
+    corpora, store = root / "out" / "miniature", Store(root / "out" / "miniature" / "runs")
+    until = begun + given.minutes * 60 - SPARE
+    sitting = Sitting(store, place, given.jobs, until)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: setattr(sitting, "stopped", True))
+    if place != HERE:
+        shutil.copytree(HERE, place, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.py", "__pycache__"))
+    build_quick_corpora(corpora) if given.quick else build_corpora(corpora, given.texts, say)
+    if given.kept:
+        say(f"{unpack(given.kept, store)} runs of {given.kept} taken over")
+    out.mkdir(parents=True, exist_ok=True)
+    say(f"ready after {time.monotonic() - begun:.0f} s")
+    if LARGEST in (given.only or ()) and not list(place.glob("predictions.*")):
+        raise InputError(f"{place} has no predictions.*: the largest size is trained after they have been committed.")
+    studies = given.only or ((QUICK,) if given.quick else tuple(s for s in STUDIES if s not in ON_REQUEST))
+    failed = sitting.train([study for study in studies if study == RATES])
+    others = [study for study in studies if study != RATES]
+    if others and not given.quick and (found := write_chosen(store, place / CHOSEN.name)):
+        say(f"learning rates: {', '.join(found)}")
+        shutil.copy(place / CHOSEN.name, out)
+    elif others and not given.quick:
+        say("the learning rates are not chosen yet: nothing else is trained.")
+        others = []
+    failed |= sitting.train(others)
+    say(f"{pack(store, out / 'runs.tar.gz')} ended runs in {out / 'runs.tar.gz'}")
+    for study in studies:
+        runs = sitting.planned([study])
+        ended = sum(store.ended(run_id) for run_id in runs)
+        say(f"{study}: {ended} of {len(runs)} runs have ended")
+    say(f"{time.monotonic() - begun:.0f} s in all, {len(failed)} failed")
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, required=True, help="how long all of it may take")
+    parser.add_argument(
+        "--texts", type=Path, help="folder with mix.txt.xz and eval/; not needed where corpora are built"
+    )
+    parser.add_argument("--kept", type=Path, help="runs.tar.gz of the sitting before")
+    parser.add_argument("--out", type=Path, required=True, help="folder for runs.tar.gz and chosen_rates.toml")
+    parser.add_argument("--jobs", type=int, default=3, help="runs at a time; they share the GPU")
+    parser.add_argument("--only", nargs="+", choices=(*STUDIES, QUICK), help="these studies, in this order")
+    parser.add_argument(
+        "--root", type=Path, default=HERE.parents[1], help="folder for out/miniature; sweep files go along"
+    )
+    parser.add_argument("--quick", action="store_true", help="five runs of twenty steps on a CPU")
+    return parser.parse_args()
+
+
+def say(words: str) -> None:
+    print(words, flush=True)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except InputError as error:
+        sys.exit(str(error))

@@ -1,0 +1,47 @@
+"""The studies of the miniature in the order in which they are trained, and the runs that each consists of.
+
+A sweep file says its runs exactly once the corpus is known, and of that only its id and its vocabulary matter: so what
+belongs to which study can be told without the corpus, from any of its runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from routelaw.runs.store import Store, StoredRun
+from routelaw.specs.run import RunSpec
+from routelaw.sweeps.sweep import read_sweep
+
+HERE = Path(__file__).parent
+RATES, LARGEST, BETWEEN, QUICK = "rates", "largest", "between", "quick"
+STUDIES = (
+    RATES, "main", "seeds", "robustness", "k", "routing_frequency", "lengths", "rl_variants", "shared_decisions",
+    "permuted_hash", "stacked_ffws", "base_layers", LARGEST, BETWEEN,
+)  # fmt: skip
+"""What the others need comes first, what is easiest to do without towards the end."""
+ON_REQUEST = (LARGEST, BETWEEN)
+"""Not trained unless asked for: the blind test has its time, and the size in between is for time that is left."""
+
+
+def specs_of(study: str, corpus_id: str, vocabulary: int, folder: Path = HERE) -> list[RunSpec]:
+    """The runs of a study on a corpus that does not have to be there."""
+    corpus: Any = SimpleNamespace(id=corpus_id, vocabulary=vocabulary)
+    return [run.spec for run in read_sweep(folder / f"{study}.toml", opened=lambda _: corpus).runs]
+
+
+def studies_of_runs(runs: Sequence[StoredRun], studies: Sequence[str] = STUDIES) -> dict[str, tuple[str, ...]]:
+    """Run id → the studies it belongs to, for every run of them, trained or not, on the corpus of these."""
+    belongs: dict[str, tuple[str, ...]] = {}
+    if runs:
+        spec = runs[0].spec
+        for study in studies:
+            for each in specs_of(study, spec.corpus, spec.model.vocabulary):
+                belongs[each.run_id] = (*belongs.get(each.run_id, ()), study)
+    return belongs
+
+
+def ended_runs(store: Store) -> list[StoredRun]:
+    return [run for run in store.runs() if run.ended]

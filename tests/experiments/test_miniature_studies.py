@@ -1,0 +1,123 @@
+"""The sweep files of the miniature: complete, counted, and of one recipe."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+from studies import HERE, LARGEST, ON_REQUEST, QUICK, RATES, STUDIES, specs_of
+
+from routelaw.routers.router import router_class
+from routelaw.specs.run import RunSpec
+from routelaw.training.groups import check_split
+
+BASES = {"recipe", "chosen_rates", "deep"}
+RUNS = {
+    "rates": 15,
+    "main": 87,
+    "seeds": 27,
+    "robustness": 21,
+    "k": 14,
+    "routing_frequency": 9,
+    "lengths": 15,
+    "rl_variants": 14,
+    "shared_decisions": 7,
+    "permuted_hash": 5,
+    "stacked_ffws": 5,
+    "base_layers": 5,
+    "between": 17,
+    "largest": 29,
+}
+EVERY_E = [2, 4, 8, 16, 32, 64, 128]
+EVERY = pytest.mark.parametrize("study", RUNS)
+
+
+def specs(study: str) -> list[RunSpec]:
+    return specs_of(study, "c", 8192)
+
+
+def test_every_file_is_in_the_order_of_work() -> None:
+    assert {path.stem for path in HERE.glob("*.toml")} == {*STUDIES, *BASES, QUICK}
+    assert set(STUDIES) == set(RUNS)
+    assert STUDIES[0] == RATES
+    assert STUDIES[-2:] == ON_REQUEST
+
+
+@EVERY
+def test_runs_are_as_many_as_said_and_none_would_be_refused(study: str) -> None:
+    found = specs(study)
+    text = (HERE / f"{study}.toml").read_text(encoding="utf-8")
+    assert len({spec.run_id for spec in found}) == RUNS[study]
+    assert re.search(rf"^# {RUNS[study]} runs", text, re.MULTILINE)
+    assert "?" in text.partition("#\n")[0]
+    assert f"#     routelaw sweep experiments/miniature/{study}.toml\n" in text
+    for spec in found:
+        check_split(spec, 1)
+        if spec.routed_blocks:
+            router_class(spec.router.name)(8, 64, 1, replace(spec.router, group_tokens=spec.group_tokens))
+
+
+def test_the_readme_counts_them_too() -> None:
+    text = (HERE / "README.md").read_text(encoding="utf-8")
+    said = re.findall(r"^\| \[(\w+)\.toml\].*? \| (\d+) \| (\d+) \|", text, re.MULTILINE)
+    assert [study for study, _, _ in said] == list(STUDIES)
+    assert {study: int(runs) for study, runs, _ in said} == RUNS
+    known: set[str] = set()
+    for study, _, new in said:
+        own = {spec.run_id for spec in specs(study)}
+        if study != "main":  # a rate that is chosen may be one of those tried
+            assert len(own - known) == int(new), study
+        known |= own
+
+
+@EVERY
+def test_tokens_are_equal_and_within_one_epoch(study: str) -> None:
+    lengths = {spec.tokens_after(spec.train.steps) for spec in specs(study)}
+    whole = 1500 * 64 * 512
+    assert max(lengths) < 58_133_432
+    assert lengths <= {whole, whole // 2, whole // 4}
+    if study not in ("lengths", "base_layers"):
+        assert lengths == {whole}
+
+
+def test_the_main_sweep_and_the_largest_size_make_one_grid() -> None:
+    found = [*specs("main"), *specs("largest")]
+    sizes = sorted({spec.counts.active_params for spec in found})
+    assert len(sizes) == 4
+    assert sizes[-1] / sizes[0] > 20
+    for size in sizes:
+        own = [spec for spec in found if spec.counts.active_params == size]
+        assert len({spec.train.learning_rate for spec in own}) == 1, "routers have the rate of the dense model"
+        for router in ("s-base", "hash", "rl-r", "switch"):
+            assert sorted(s.router.experts for s in own if s.router.name == router) == EVERY_E
+        assert sum(spec.router.name == "dense" for spec in own) == 1
+    assert {spec.variant for spec in found} == {"positions=rope"}
+    largest = {spec.run_id for spec in specs("largest")}
+    others = {spec.run_id for study in STUDIES if study != LARGEST for spec in specs(study)}
+    assert not largest & others, "nothing of the blind test is trained with another study"
+    assert sizes[-1] not in {spec.counts.active_params for spec in specs("rates")}
+
+
+def test_studies_share_the_runs_they_say() -> None:
+    known = {study: {spec.run_id for spec in specs(study)} for study in STUDIES}
+    with_main = {"seeds": 9, "k": 6, "lengths": 5, "rl_variants": 6}
+    assert {study: len(known[study] & known["main"]) for study in with_main} == with_main
+    with_frequencies = {"shared_decisions": 5, "permuted_hash": 3, "stacked_ffws": 1}
+    assert {study: len(known[study] & known["routing_frequency"]) for study in with_frequencies} == with_frequencies
+    assert not known["robustness"] & known["main"]
+
+
+def test_what_the_studies_vary() -> None:
+    frequencies = {(s.routing_frequency, len(s.routed_blocks)) for s in specs("routing_frequency") if s.routed_blocks}
+    assert frequencies == {(0.125, 1), (0.25, 2), (0.5, 4), (1.0, 8)}
+    stacked = {(s.routed_blocks, s.router.ffws_per_expert) for s in specs("stacked_ffws") if s.routed_blocks}
+    assert stacked == {((4,), 3), ((2, 4, 6), 1)}
+    assert {s.router.k for s in specs("k")} == {1, 2, 4}
+    variants = {s.router.options.get("variant", "B") for s in specs("rl_variants") if s.routed_blocks}
+    assert variants == {"G", "S", "B"}
+    for router in ("switch", "s-base", "rl-r"):
+        weights = {s.router.balance_weight for s in specs("robustness") if s.router.name == router}
+        assert weights == {0.0, 1e-3, 1e-2, 1e-1, 1.0}
+    assert {s.train.seed for s in specs("seeds")} == {0, 1, 2}
+    assert {s.router.experts for s in specs("seeds")} == {1, 8, 64}
