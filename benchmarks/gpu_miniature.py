@@ -47,6 +47,7 @@ def train(options: argparse.Namespace) -> None:
     from routelaw.specs.run import ModelSpec, RouterSpec, RunSpec, TrainSpec
     from routelaw.specs.sizes import get_size
     from routelaw.training.compiling import compile_blocks
+    from routelaw.training.device import release
     from routelaw.training.graphed_step import WARM_UP, GraphedStep
     from routelaw.training.optimizer import Optimizer
     from routelaw.training.step import take_step
@@ -97,10 +98,13 @@ def train(options: argparse.Namespace) -> None:
     seconds = time.perf_counter() - begin
     found |= {"tokens": taken * options.sequences * options.length, "seconds": seconds}
     found["peak_mib"] = torch.cuda.max_memory_reserved() / 2**20 if CUDA else float("nan")
-    again = time.perf_counter()
-    made()(tokens_BS, step=0)
-    wait()
-    found["next_s"] = time.perf_counter() - again
+    if options.alone:
+        del take
+        release()
+        again = time.perf_counter()
+        made()(tokens_BS, step=0)
+        wait()
+        found["next_s"] = time.perf_counter() - again
     unfinished = own.with_suffix(".partial")
     unfinished.write_text(json.dumps(found))
     unfinished.rename(own.with_suffix(".json"))
@@ -114,6 +118,7 @@ def together(count: int, shape: list[str], seconds: float, caches: Path) -> list
     children = []
     for number in range(count):
         own = ["--child", "--number", str(number), "--meeting", str(meeting), "--seconds", str(seconds)]
+        own += ["--alone"] if count == 1 else []
         command = [sys.executable, __file__, *own, "--spawned", str(time.time()), *shape]
         log = (meeting / f"{number}.log").open("w")
         children.append(subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT))
@@ -232,6 +237,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--budget-s", type=float, default=540.0, help="everything ends after this many seconds")
     child = parser.add_argument_group("of one process").add_argument
     child("--child", action="store_true", help=argparse.SUPPRESS)
+    child("--alone", action="store_true", help=argparse.SUPPRESS)
     for name, kind in {"size": str, "router": str, "number": int, "meeting": Path, "spawned": float}.items():
         child(f"--{name}", type=kind, help=argparse.SUPPRESS)
     options = parser.parse_args()

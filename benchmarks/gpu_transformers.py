@@ -194,7 +194,8 @@ def ratios(case: str, found: dict[str, dict[str, float]]) -> dict[str, float]:
         own = found[name]
         for key in sorted(own.keys() & {"fb_ms", "peak_mib", "kept_mib", "masters_ms", "masters_amortised_ms"}):
             best, usual = (least(key, among) / own[key] for among in (rivals, shipped))
-            figures[f"{case} {name}/as shipped {key}"] = rounded(usual)
+            if shipped:
+                figures[f"{case} {name}/as shipped {key}"] = rounded(usual)
             if shipped.keys() != rivals.keys():
                 figures[f"{case} {name}/ratio {key}"] = rounded(best)
             if target := TARGETS.get((case, name, key)):
@@ -210,6 +211,8 @@ def least(key: str, among: dict[str, dict[str, float]]) -> float:
 
 def measure_case(case: str, options: argparse.Namespace, found: dict[str, dict[str, float]]) -> None:
     makers, together, whole = cases(options)[case]
+    if unknown := set(options.only) - makers.keys():
+        raise SystemExit(f"{case} has no {', '.join(sorted(unknown))}; there are {', '.join(makers)}.")
     makers = {name: make for name, make in makers.items() if not options.only or name in options.only}
     for part in [makers] if together else [{name: make} for name, make in makers.items()]:
         try:

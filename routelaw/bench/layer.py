@@ -166,9 +166,9 @@ def _wanted(problem: Problem) -> Tensor:
         return problem.plain(False)()
     wanted_TD = torch.zeros_like(problem.x_TD)
     for expert in range(len(problem.up)):
-        of_T = problem.expert_N == expert
-        made_TD = _ffw(problem.x_TD, problem.up[expert], problem.down[expert])
-        wanted_TD = torch.where(of_T[:, None], made_TD, wanted_TD)
+        (rows_R,) = torch.nonzero(problem.expert_N == expert, as_tuple=True)
+        made_RD = _ffw(problem.x_TD[rows_R], problem.up[expert], problem.down[expert])
+        wanted_TD = wanted_TD.index_add(0, rows_R, made_RD)
     return wanted_TD * problem.weight_N[:, None]
 
 

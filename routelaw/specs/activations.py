@@ -217,7 +217,8 @@ class Pass:
         parts.append(Kept("its tables", "4·T·E·w", 4 * table))
         if has_baseline(self.spec):
             hidden = 2 * T * max(width // 8, 1) * self.wide
-            parts.append(Kept("the baseline's input and hidden layer", "T·d·4 + 2·T·d/8·w", hidden + widened))
+            formula = "2·T·d/8·w" if self.gpu else "T·d·4 + 2·T·d/8·w"
+            parts.append(Kept("the baseline's input and hidden layer", formula, hidden + widened))
         return parts
 
 

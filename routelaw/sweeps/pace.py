@@ -1,7 +1,7 @@
 """How fast runs of one shape go, and what finished ones tell about it.
 
-Runs have the same shape when a step of theirs is the same work: same model, router, batch, micro-batches, precision and
-layout.
+Runs have the same shape when a step of theirs is the same work: same model, router, batch, micro-batches, precision,
+layout and way of compiling.
 Seed, length, learning rate and corpus may differ.
 """
 
@@ -41,6 +41,7 @@ class Shape:
     precision: str
     layout: str = ALONE
     """data × expert × tensor."""
+    compile: str = "off"
 
     @property
     def family(self) -> Shape:
@@ -48,10 +49,10 @@ class Shape:
         return replace(self, experts=0)
 
 
-def shape_of(spec: RunSpec, micro_batches: int, precision: str, layout: str = ALONE) -> Shape:
+def shape_of(spec: RunSpec, micro_batches: int, precision: str, layout: str = ALONE, compiling: str = "off") -> Shape:
     router = {key: value for key, value in meaning_of(spec.router).items() if key != "experts"}
     words = [json.dumps(value, sort_keys=True) for value in (meaning_of(spec.model), router)]
-    return Shape(words[0], words[1], spec.router.experts, spec.train.batch, micro_batches, precision, layout)
+    return Shape(words[0], words[1], spec.router.experts, spec.train.batch, micro_batches, precision, layout, compiling)
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,7 @@ def history(store: Store, shapes: Iterable[Shape], device: str, evaluated_tokens
     return {shape: _typical(paces) for shape, paces in found.items()}
 
 
-EXECUTED = ("micro_batches", "precision", "layout")
+EXECUTED = ("micro_batches", "precision", "layout", "compile")
 
 
 def _meaning(shape: Shape) -> tuple[Any, ...]:

@@ -42,7 +42,15 @@ class Pacing:
         return asked if asked != "auto" else "bfloat16" if self.gpu else "float32"
 
     def shape(self, run: PlannedRun) -> Shape:
-        return shape_of(run.spec, run.execution.micro_batches, self.precision(run), run.execution.layout.name)
+        import torch
+
+        from routelaw.training.compiling import way_to_compile
+        from routelaw.training.device import TYPES
+
+        execution, precision = run.execution, self.precision(run)
+        where = torch.device("cuda" if self.gpu else "cpu")
+        way = way_to_compile(run.spec, execution, where, TYPES.get(precision, TYPES["float32"]))
+        return shape_of(run.spec, execution.micro_batches, precision, execution.layout.name, way)
 
     def memory(self, run: PlannedRun, micro_batches: int | None = None) -> Footprint:
         """Of each of its processes."""

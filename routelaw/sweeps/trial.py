@@ -37,7 +37,7 @@ WARM_UP = 5
 """Steps before the clock starts: the first fill memory and caches; a GPU's kernels are loaded, compiled, recorded."""
 LEAST_STEPS, LEAST_SECONDS, MOST_LOOKS = 3, 2.0, 40
 AHEAD = 10
-"""Steps between looks at a device that the host need not wait for, as a run takes them between rows of its log."""
+"""Steps between looks at a device that the host need not wait for, at most: a run looks for rows of its log."""
 EVALUATION_TOKENS = 16_384
 ENDLESS = 10**9
 READY, GO = "ready", "go"
@@ -131,7 +131,7 @@ def _trial(task: dict[str, Any]) -> Iterator[None]:
     from routelaw.specs.files import from_mapping, from_stored
     from routelaw.specs.run import ExecutionSpec
     from routelaw.training.compiling import way_to_compile
-    from routelaw.training.device import resolve_device, resolve_precision, settings
+    from routelaw.training.device import release, resolve_device, resolve_precision, settings
     from routelaw.training.loop import train_steps
     from routelaw.training.run import VALIDATION, evaluate
     from routelaw.training.start import started
@@ -150,7 +150,7 @@ def _trial(task: dict[str, Any]) -> Iterator[None]:
         """The model, its steps after the first ones, and the seconds until then."""
         begun = time.perf_counter()
         state = started(spec, execution, corpus, device, dtype, way)
-        every = AHEAD if state.optimizer.decides else 1
+        every = min(AHEAD, execution.log_every) if state.optimizer.decides else 1
         steps = train_steps(
             state.model,
             state.optimizer,
@@ -169,6 +169,7 @@ def _trial(task: dict[str, Any]) -> Iterator[None]:
         model, steps, before = begin()
         if way != "off":  # a sweep's runs find compiled what this one had to compile
             del model, steps
+            release()
             model, steps, before = begin()
         print(READY, flush=True)
         sys.stdin.readline()

@@ -34,10 +34,12 @@ def main() -> None:
 
     signal.signal(signal.SIGTERM, stop)
     from routelaw.sweeps.task import Task, carry_out  # torch: seconds, during which a signal must already be heard
+    from routelaw.training.device import release
 
     while (line := tasks.get()) is not None and not stopping.is_set():
         busy.set()
         outcome = carry_out(Task(**json.loads(line)), stopping.is_set)
+        release()  # others may share the GPU
         busy.clear()
         print(json.dumps(asdict(outcome)), file=answers, flush=True)
 

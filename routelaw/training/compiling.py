@@ -11,9 +11,16 @@ Evaluation is not compiled: its batches are others, and it is a small part of a 
 
 from __future__ import annotations
 
+import hashlib
+from functools import cache
+from pathlib import Path
+
 import torch
 import torch._functorch.config as functorch_config
+import torch.compiler.config
 
+import routelaw.model as model_package
+from routelaw import kernels, routers
 from routelaw.errors import InputError
 from routelaw.model.transformer import Transformer
 from routelaw.routers.router import router_class
@@ -48,9 +55,21 @@ def obstacle_to_compiling(spec: RunSpec, execution: ExecutionSpec) -> str:
     return ""
 
 
+@cache
+def our_code() -> str:
+    """A hash of everything that a compiled block is made of."""
+    found = hashlib.sha256()
+    for package in (kernels, model_package, routers):
+        for path in sorted(Path(package.__path__[0]).glob("*.py")):
+            found.update(path.name.encode() + path.read_bytes())
+    return f"routelaw {found.hexdigest()}"
+
+
 def compile_blocks(model: Transformer) -> None:
     torch._dynamo.reset()  # what an earlier run in this process compiled counts against a limit
-    # What was compiled is kept for the next process, graphs with gradients of our own too: they are part of the key.
+    # What was compiled is kept for the next process, graphs with gradients of our own too, as long as our code is the
+    # same: of an operation's registered gradient torch's key knows nothing.
     functorch_config.autograd_cache_allow_custom_autograd_functions = True
+    torch.compiler.config.cache_key_tag = our_code()
     for block in model.blocks:
         block.compile(fullgraph=True, dynamic=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import platform
 from collections.abc import Iterator
@@ -40,6 +41,14 @@ def device_name(device: torch.device) -> str:
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     return f"{platform.machine()} CPU, {torch.get_num_threads()} threads"
+
+
+def release() -> None:
+    """Memory that nobody refers to any more: compiled blocks refer to themselves, and a GPU's is kept for this process
+    alone."""
+    gc.collect()
+    if torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
 
 
 @contextmanager

@@ -117,13 +117,10 @@ class RunFolder:
             raise InputError(f"{self._spec} is damaged; every checkpoint's state.json has the spec, too.")
         return stored, tokenizer
 
-    def refuse_to_forget(self, keep: int) -> None:
-        """A run that ended without checkpoints would begin anew, over its own results."""
-        if keep == 0 and self._result.exists() and not list_checkpoints(self.checkpoints):
-            raise InputError(
-                f"{self.path} holds this run, ended and without checkpoints (execution.keep = 0): "
-                "remove it to train it again."
-            )
+    def refuse_to_forget(self) -> None:
+        """A run that ended and left no checkpoints (execution.keep = 0) would begin anew, over its own results."""
+        if self._result.exists() and not list_checkpoints(self.checkpoints):
+            raise InputError(f"{self.path} holds this run, ended and without checkpoints: remove it to train it again.")
 
     def drop_checkpoints(self) -> None:
         if self.writes:

@@ -93,7 +93,7 @@ def run(
         joined(execution.layout, device, execution.patience) as (parallel, meshes),
     ):
         files.identify(spec, corpus)
-        files.refuse_to_forget(execution.keep)
+        files.refuse_to_forget()
         state = started(spec, execution, corpus, device, dtype, way, parallel, meshes)
         state.resume(files.checkpoints, notice)
         files.cut_after(state.step, notice)
@@ -107,19 +107,20 @@ def run(
             spec.run_id, state.status, state.step, state.loss_validation, state.skipped, files.seconds_logged()
         )
         if state.status != RUNNING:
-            files.conclude({**asdict(result), **asdict(spec.counts), **_executed(execution, device, dtype)})
+            files.conclude({**asdict(result), **asdict(spec.counts), **_executed(execution, device, dtype, way)})
             if not execution.keep:
                 files.drop_checkpoints()
     return result
 
 
-def _executed(execution: ExecutionSpec, device: torch.device, dtype: torch.dtype) -> dict[str, Any]:
+def _executed(execution: ExecutionSpec, device: torch.device, dtype: torch.dtype, way: str) -> dict[str, Any]:
     """What its time is to be read with."""
     return {
         "device": device_name(device),
         "precision": str(dtype).removeprefix("torch."),
         "micro_batches": execution.micro_batches,
         "layout": execution.layout.name,
+        "compile": way,
     }
 
 

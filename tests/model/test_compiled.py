@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+
 import pytest
 import torch
+import torch.compiler.config
 from tiny_models import NAMES, model_of, spec_of, tokens
 from torch._dynamo.testing import CompileCounterWithBackend
 
+from routelaw import kernels, routers
 from routelaw.specs.run import RunSpec
+from routelaw.training.compiling import compile_blocks, our_code
 from routelaw.training.optimizer import Optimizer
 from routelaw.training.step import train_step
 
@@ -65,3 +71,20 @@ def test_blocks_computed_again_give_the_same_gradients(name: str) -> None:
         found.append((infos, [p.detach().clone() for p in model.parameters()]))
     assert found[0][0] == found[1][0]
     assert all(torch.equal(a, b) for a, b in zip(found[0][1], found[1][1], strict=True))
+
+
+def test_what_was_compiled_counts_for_this_code_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """An operation's registered gradient is not part of what torch knows a graph by."""
+    before = our_code.__wrapped__()
+    assert before == our_code()
+    for package in (kernels, routers):
+        copy = tmp_path / package.__name__
+        shutil.copytree(package.__path__[0], copy)
+        with (copy / "__init__.py").open("a") as file:
+            file.write("# another gradient\n")
+        with monkeypatch.context() as patch:
+            patch.setattr(package, "__path__", [str(copy)])
+            assert our_code.__wrapped__() != before
+    monkeypatch.setattr(torch.compiler.config, "cache_key_tag", "")
+    compile_blocks(model_of(spec_of("dense"), torch.float32))
+    assert torch.compiler.config.cache_key_tag == before

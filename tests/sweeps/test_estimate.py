@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,7 +28,9 @@ from routelaw.sweeps.pace import ARITHMETIC, MEASURED, SAVE_RATE, TRIAL, Pace, b
 from routelaw.sweeps.pacing import evaluated_tokens
 from routelaw.sweeps.sweep import PlannedRun
 from routelaw.sweeps.task import Task, carry_out
+from routelaw.sweeps.trial import WARM_UP, _seconds_a_step
 from routelaw.training.device import device_name, resolve_device, settings
+from routelaw.training.step import StepInfo
 
 ONE, TWO = Machine(("cpu",), 1), Machine(("cpu", "cpu"), 1)
 ROOMY = Room(None, 10**12)
@@ -104,6 +107,9 @@ def test_a_result_that_says_how_it_was_done_counts_for_that_alone(tiny_corpus: C
     (run.folder / "result.json").write_text(json.dumps({**run.result, "micro_batches": 2}))
     one, two = (shape_of(make_spec(tiny_corpus), pieces, "float32") for pieces in (1, 2))
     assert history(store, [one, two], "a device", 1000).keys() == {two}
+    (run.folder / "result.json").write_text(json.dumps({**run.result, "micro_batches": 1, "compile": "step"}))
+    recorded = replace(one, compile="step")
+    assert history(store, [one, recorded], "a device", 1000).keys() == {recorded}
 
 
 def test_a_damaged_run_tells_nothing(tiny_corpus: Corpus, store: Store) -> None:
@@ -158,6 +164,23 @@ def test_workers_take_the_longest_first(tiny_corpus: Corpus, store: Store) -> No
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("every", [1, 10])
+def test_the_seconds_of_a_step_are_those_between_looks(monkeypatch: pytest.MonkeyPatch, every: int) -> None:
+    """Each step takes a quarter of a second by this clock, looked at or not."""
+    now = [0.0]
+    monkeypatch.setattr("routelaw.sweeps.trial.time.perf_counter", lambda: now[0])
+
+    def steps() -> Iterator[StepInfo]:
+        for step in range(WARM_UP + 1, 1000):
+            now[0] += 0.25
+            if step % every == 0:
+                yield StepInfo(step, 1.0, 1.0, 1e-3, False, [])
+
+    looked = steps()
+    assert _seconds_a_step(looked) == pytest.approx(0.25)
+    assert next(looked).step < 40, "a trial is short"
+
+
 def test_trial_steps_of_real_processes(tiny_corpus: Corpus, store: Store) -> None:
     runs = [planned(tiny_corpus, RouterSpec("s-base", experts), batch=16) for experts in (2, 4, 16)]
     runs += [planned(tiny_corpus, "dense"), planned(tiny_corpus, "dense", seed=1)]

@@ -63,8 +63,9 @@ def test_none_is_kept_of_a_run_that_ended_if_none_is_wanted(tiny_corpus: Corpus,
     assert run(spec, none, tiny_corpus, folder).status == "finished"
     assert not (folder / "checkpoints").exists()
     before = (folder / "log.jsonl").read_bytes()
-    with pytest.raises(InputError, match="ended and without checkpoints"):
-        run(spec, none, tiny_corpus, folder)
+    for execution in (none, EXECUTION):
+        with pytest.raises(InputError, match="ended and without checkpoints"):
+            run(spec, execution, tiny_corpus, folder)
     assert (folder / "log.jsonl").read_bytes() == before
     with pytest.raises(InputError, match="keep must be 0"):
         run(spec, replace(EXECUTION, keep=-1), tiny_corpus, tmp_path / "other")
