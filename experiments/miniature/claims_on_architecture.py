@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
@@ -111,6 +112,8 @@ def compute_unifies(study: Study) -> Found:
     few = len(points.sizes) < FEWEST_SIZES
     clusters, known = np.arange(len(points)) if few else points.size, np.isfinite(gap)
     unit = "runs" if few else "sizes"
+    if not known.any():
+        return "without a run the laws are not determined"
     effect = mean_effect(gap[known], list(clusters[known]), study.noise(), unit=unit).scaled(1e4)
     rms = [1e4 * float(np.sqrt(np.nanmean(e**2))) for e in errors]
     why = f"{len(points)} runs: RMSE {rms[0]:.1f}e-4 in (N, E), {rms[1]:.1f}e-4 in (F, B), each run left out."
@@ -179,22 +182,28 @@ def deciding_anew(study: Study) -> Found:
 
 
 def interleaved_better(study: Study) -> Found:
-    """One routed block of several FFWs per expert against as many routed blocks of one, S-BASE and HASH, at equal size
-    and E. Holds if the interval of the mean difference lies above zero, does not hold if below."""
-    gaps = []
-    for router in (ROUTER, "hash"):
-        rows = study.one_length[study.one_length["router"] == router]
-        stacked = rows[rows["variant"].str.contains("ffws_per_expert=")]
-        for variant, own in stacked.groupby("variant"):
-            rest = ",".join(p for p in variant.split(",") if not p.startswith("ffws_per_expert="))
-            others = rows[(rows["variant"] == rest) & (rows["routing_frequency"] > own["routing_frequency"].max())]
-            first, second = (r.groupby(["size", "experts"])["log_loss_validation"].mean() for r in (own, others))
-            gaps.append((first - second).dropna().rename(router))
-    gap = pd.concat(gaps, keys=range(len(gaps))) if gaps else pd.Series(dtype=float)
-    if gap.empty:
+    """One routed block of several FFWs per expert against as many routed blocks of one, S-BASE and HASH, at equal E and
+    the same size but for the FFWs added (the nearest by active parameters). Holds if the interval of the mean
+    difference lies above zero, does not hold if below."""
+    gaps = [gap for router in (ROUTER, "hash") for gap in _stacked_gaps(study, router)]
+    if not gaps:
         return NOT_TRAINED
-    effect = mean_effect(gap.to_numpy(), gap.index.get_level_values("size"), study.noise()).scaled(PERCENT)
-    return effect, effect.verdict(), f"{len(gap)} pairs of {router_label(ROUTER)} and HASH."
+    sizes, values = zip(*gaps, strict=True)
+    effect = mean_effect(np.array(values), sizes, study.noise()).scaled(PERCENT)
+    return effect, effect.verdict(), f"{len(gaps)} pairs of {router_label(ROUTER)} and HASH."
+
+
+def _stacked_gaps(study: Study, router: str) -> Iterator[tuple[str, float]]:
+    """(size, log10 of the loss of a stacked model over that of its interleaved partner)."""
+    rows = study.one_length[study.one_length["router"] == router]
+    for _, stacked in rows[rows["variant"].str.contains("ffws_per_expert=")].iterrows():
+        rest = ",".join(p for p in stacked["variant"].split(",") if not p.startswith("ffws_per_expert="))
+        others = rows[(rows["variant"] == rest) & (rows["experts"] == stacked["experts"])]
+        others = others[others["routing_frequency"] > stacked["routing_frequency"]]
+        if len(others):
+            nearest = (np.log(others["active_params"] / stacked["active_params"])).abs().idxmin()
+            partner = others.loc[nearest]
+            yield str(partner["size"]), float(stacked["log_loss_validation"] - partner["log_loss_validation"])
 
 
 TESTS = (

@@ -10,8 +10,8 @@ from functools import lru_cache, partial
 
 import numpy as np
 
-from experiments.miniature.claim import NOT_TRAINED, Effect, Statement, Test
-from experiments.miniature.effects import LEVEL
+from experiments.miniature.claim import NOT_TRAINED, Effect, Statement, Test, weakest
+from experiments.miniature.effects import both_levels
 from experiments.miniature.study import PAPER_ROUTERS, Study
 from routelaw.errors import InputError
 from routelaw.figures.style import router_label
@@ -39,37 +39,46 @@ def resampled(study: Study) -> dict[str, tuple[Draws, Draws]]:
 def compared(
     parameter: str, low: tuple[str, ...], high: tuple[str, ...], study: Study
 ) -> tuple[Effect, str, str] | str:
-    """The paper's law is refitted to resampled sizes and to resampled runs. The effect is the smallest difference
-    between a router that should have more of the coefficient and one that should have less (of its logarithm, for
-    expert counts), with the hull of both 90 % intervals, the first widened for few sizes. Holds if it lies above zero,
-    does not hold if below."""
+    """The paper's law is refitted to resampled sizes and to resampled runs. An effect is the difference between a
+    router that should have more of the coefficient and one that should have less (of its logarithm, for expert counts),
+    with the hull of both 90 % intervals, the first widened for few sizes. Holds if the lowest of them lies above zero;
+    does not hold if one lies below with an interval that allows for their number."""
     try:
         draws = {r: d for r, d in resampled(study).items() if r in (*low, *high)}
     except InputError as error:
         return f"the law cannot be resampled: {error}"
     if set(draws) != {*low, *high}:
         return NOT_TRAINED
-    first = next(iter(draws.values()))[0].fit.law
-    column = first.names.index(parameter)
-
-    def difference(params: dict[str, Array]) -> Array:
-        own = {r: first.to_search(p)[:, column] for r, p in params.items()}
-        return np.min([own[h] - own[o] for h in high for o in low], axis=0)
-
-    value = float(difference({r: d[0].fit.params_BP for r, d in draws.items()})[0])
-    ends = []
-    for kind in (0, 1):
-        drawn = difference({r: d[kind].params_RP for r, d in draws.items()})
-        tails = np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-        clusters = min(d[0].clusters for d in draws.values())
-        stretch = small_sample_stretch(clusters, LEVEL) if kind == 0 else 1.0
-        ends.append(value + stretch * (tails - value))
-    effect = Effect(value, float(min(e[0] for e in ends)), float(max(e[1] for e in ends)),
-                    "Interval from refits to resampled sizes and runs.")  # fmt: skip
+    pairs = [(more, less) for more in high for less in low]
+    effects = {
+        f"{router_label(more)} against {router_label(less)}": both_levels(
+            partial(_difference, parameter, draws[more], draws[less]), len(pairs)
+        )
+        for more, less in pairs
+    }
+    name, effect = weakest(effects)
     fitted = "; ".join(f"{router_label(r)} {d[0].fit.params[parameter]:.4g}" for r, d in draws.items())
     loose = [router_label(r) for r, d in draws.items() if d[0].fit.status != "converged"]
     doubt = f" The fit of {' and '.join(loose)} is at a bound." if loose else ""
-    return effect, effect.verdict(), f"{parameter}: {fitted}.{doubt}"
+    return effect, effect.verdict(), f"Nearest: {name}. {parameter}: {fitted}.{doubt}"
+
+
+def _difference(parameter: str, more: tuple[Draws, Draws], less: tuple[Draws, Draws], level: float) -> Effect:
+    law = more[0].fit.law
+    column = law.names.index(parameter)
+
+    def between(one: Array, other: Array) -> Array:
+        return law.to_search(one)[:, column] - law.to_search(other)[:, column]
+
+    value = float(between(more[0].fit.params_BP, less[0].fit.params_BP)[0])
+    stretch = small_sample_stretch(min(more[0].clusters, less[0].clusters), level), 1.0
+    ends = [
+        value
+        + wider * (np.quantile(between(one.params_RP, other.params_RP), [(1 - level) / 2, (1 + level) / 2]) - value)
+        for one, other, wider in zip(more, less, stretch, strict=True)
+    ]
+    basis = "Interval from refits to resampled sizes and runs."
+    return Effect(value, float(min(e[0] for e in ends)), float(max(e[1] for e in ends)), basis)
 
 
 def _compared(said: Statement, parameter: str, low: tuple[str, ...], high: tuple[str, ...]) -> Test:

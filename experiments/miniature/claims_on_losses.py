@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from experiments.miniature.claim import FAILS, HOLDS, NOT_TRAINED, OPEN, Effect, Statement, Test, weakest
-from experiments.miniature.effects import PERCENT, both_levels, mean_effect, slope_effect
+from experiments.miniature.effects import PERCENT, both_levels, mean_effect, shared_effect, slope_effect
 from experiments.miniature.study import PAPER_ROUTERS, VALIDATION, Study
 from routelaw.figures.style import router_label
 
@@ -41,8 +41,7 @@ def routing_helps(study: Study) -> tuple[Effect, str, str] | str:
     if noise is None:
         return "no model was trained with several seeds, and one size at a time has no other measure of noise"
     effects = {
-        name: both_levels(lambda level, g=g: mean_effect(g, [0] * len(g), noise, shared=True, level=level), len(groups))
-        for name, g in groups.items()
+        name: both_levels(lambda level, g=g: shared_effect(g, noise, level), len(groups)) for name, g in groups.items()
     }
     name, effect = weakest(effects)
     effect = effect.scaled(PERCENT)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -21,6 +22,8 @@ SAME_NATS = 0.02
 """The paper's own cut-off: a difference below it means nothing."""
 SAME_SLOPE = 0.1
 """Slopes that differ by less than this share of themselves count as equal."""
+FEWEST_TO_REGRESS = 4
+"""Sizes, below which a slope in log N has no error to speak of."""
 LENGTH_ROUTER = "hash"
 Found = tuple[Effect, str, str] | str
 
@@ -75,25 +78,40 @@ def _variance_gap(losses: Array, noise: NoiseFloor, rng: np.random.Generator) ->
     return shaken[:, 0].var(axis=1, ddof=1) - shaken[:, 1].var(axis=1, ddof=1)
 
 
-def own_slopes(study: Study, router: str, target: str) -> tuple[Array, Array, int, float] | None:
-    """How much steeper log10 of a zero-shot loss is than validation's in log N and in log E: estimates, their standard
-    errors (jackknife over sizes), sizes, and validation's own slope in log N."""
+@dataclass(frozen=True)
+class OwnSlope:
+    """How much steeper a zero-shot loss is in log N than the validation loss, and than what."""
+
+    extra: float
+    error: float
+    """Standard error: the larger of the jackknife's over sizes and the seed noise's."""
+    freedom: int
+    validation: float
+
+    def half(self, level: float) -> float:
+        return student(self.freedom, level) * self.error
+
+
+def own_slope(study: Study, router: str, target: str) -> OwnSlope | None:
+    """From one plane in log N and log E for log10 of the zero-shot loss over the validation loss."""
     losses = {}
     for name in (VALIDATION, target):
         routed, dense = study.losses(router, name), study.losses("dense", name)
         losses[name] = pd.concat([routed, dense[dense.index.get_level_values("size").isin(routed.index.levels[0])]])
     frame = pd.DataFrame(losses).dropna()
     sizes = frame.index.get_level_values("size")
-    if sizes.nunique() < 4:
+    if sizes.nunique() < FEWEST_TO_REGRESS:
         return None
     n = np.log10([study.active_params[s] for s in sizes])
     x = np.column_stack([n, np.log10(frame.index.get_level_values("experts").to_numpy(float)), np.ones(len(n))])
     y = (frame[target] - frame[VALIDATION]).to_numpy()
-    estimate = _solve(x, y)[:2]
-    without = np.array([_solve(x[sizes != s], y[sizes != s])[:2] for s in sizes.unique()])
+    without = np.array([_solve(x[sizes != s], y[sizes != s])[0] for s in sizes.unique()])
     count = len(without)
-    error = np.sqrt((count - 1) / count * ((without - without.mean(axis=0)) ** 2).sum(axis=0))
-    return estimate, error, count, float(_solve(x, frame[VALIDATION].to_numpy())[0])
+    error = float(np.sqrt((count - 1) / count * ((without - without.mean()) ** 2).sum()))
+    noise = study.transfer_noise(target)
+    if noise is not None:
+        error = max(error, noise.sd * float(np.sqrt(np.linalg.inv(x.T @ x)[0, 0])))
+    return OwnSlope(float(_solve(x, y)[0]), error, count - 2, float(_solve(x, frame[VALIDATION].to_numpy())[0]))
 
 
 def _solve(x: Array, y: Array) -> Array:
@@ -106,24 +124,24 @@ def zero_shot_losses(study: Study) -> list[str]:
 
 def transfer_has_own_slopes(study: Study) -> Found:
     """For every zero-shot loss and router: how much its slope in log N differs from validation's (one plane in log N
-    and log E, jackknife over sizes). Holds if one difference excludes zero with an interval that allows for their
-    number; does not hold if all 90 % intervals lie within a tenth of validation's slope; else it cannot be told. The
-    number shown is the largest difference."""
+    and log E; the wider of a jackknife over sizes and the seed noise). Holds if one difference excludes zero with an
+    interval that allows for their number; does not hold if all 90 % intervals lie within a tenth of validation's slope;
+    else it cannot be told. The number shown is the clearest difference."""
     routers = [r for r in PAPER_ROUTERS if r in study.table.routers]
-    tried = {(r, t): s for r in routers for t in zero_shot_losses(study) if (s := own_slopes(study, r, t))}
+    tried = {(r, t): s for r in routers for t in zero_shot_losses(study) if (s := own_slope(study, r, t))}
     if not tried:
         return NOT_TRAINED if not zero_shot_losses(study) else "fewer than four sizes with a zero-shot loss"
     wide = 1 - (1 - LEVEL) / len(tried)
-    sure = [k for k, (e, se, n, _) in tried.items() if abs(e[0]) > student(n - 1, wide) * se[0]]
-    same = all(abs(e[0]) + student(n - 1, LEVEL) * se[0] < SAME_SLOPE * abs(a) for e, se, n, a in tried.values())
-    (router, target), (e, se, n, a) = max(tried.items(), key=lambda i: abs(i[1][0][0]) / (i[1][1][0] + 1e-12))
-    half = student(n - 1, wide) * float(se[0])
-    effect = Effect(float(e[0]), float(e[0]) - half, float(e[0]) + half, f"Interval from {n} sizes.")
-    verdict = HOLDS if sure else FAILS if same else OPEN
-    named = target.removeprefix("loss_")
-    why = (f"{len(sure)} of {len(tried)} differ from validation. Clearest: {named} with {router_label(router)}, "
-           f"slope {a + e[0]:.4f} against {a:.4f}.")  # fmt: skip
-    return effect, verdict, why
+    sure = [key for key, s in tried.items() if abs(s.extra) > s.half(wide)]
+    same = all(abs(s.extra) + s.half(LEVEL) < SAME_SLOPE * abs(s.validation) for s in tried.values())
+    (router, target), clearest = max(tried.items(), key=lambda item: abs(item[1].extra) / (item[1].error + 1e-12))
+    half = clearest.half(wide)
+    effect = Effect(clearest.extra, clearest.extra - half, clearest.extra + half,
+                    f"Interval from {clearest.freedom + 2} sizes.")  # fmt: skip
+    why = (f"{len(sure)} of {len(tried)} differ from validation. Clearest: {target.removeprefix('loss_')} with "
+           f"{router_label(router)}, slope {clearest.validation + clearest.extra:.4f} against "
+           f"{clearest.validation:.4f}.")  # fmt: skip
+    return effect, HOLDS if sure else FAILS if same else OPEN, why
 
 
 def lengths(study: Study, router: str = LENGTH_ROUTER) -> dict[str, pd.DataFrame]:

@@ -1,8 +1,9 @@
 """Effects with intervals, from differences between matched runs: the spread over sizes, and never less than the seeds'.
 
-Runs of a size are not independent, so sizes are the clusters. With three of them or more an interval is the wider of
-two: Student's over the means of sizes, and what the seed noise alone would give. With fewer it is the seed noise alone,
-and speaks of those sizes only. Without seeds and with fewer than three sizes there is no interval.
+Runs of a size are not independent, so sizes are the clusters. An interval is the wider of two: Student's over the means
+of sizes, and what the seed noise alone would give. With fewer than three sizes the first is Student's over the pairs of
+runs, and speaks of those sizes only; with fewer than three pairs the seed noise stands alone, and without seeds there
+is no interval then.
 """
 
 from __future__ import annotations
@@ -31,17 +32,26 @@ def mean_effect(
     clusters: Sequence[object],
     noise: NoiseFloor | None,
     *,
-    shared: bool = False,
     level: float = LEVEL,
     unit: str = "sizes",
 ) -> Effect:
-    """Mean over clusters of the mean difference within. `shared`: the differences of a cluster have one run in common,
-    whose noise does not average out. `unit`: what a cluster is."""
+    """Mean over clusters of the mean difference within, each between two runs. `unit`: what a cluster is."""
     values, names = np.asarray(differences, float), np.asarray([str(c) for c in clusters])
     groups = [values[names == name] for name in dict.fromkeys(names)]
     means = np.array([g.mean() for g in groups])
-    variance = np.mean([(1 + 1 / len(g)) if shared else 2 / len(g) for g in groups]) / len(groups)
-    return _interval(float(means.mean()), means, float(np.sqrt(variance)), noise, level, unit)
+    variance = np.mean([2 / len(g) for g in groups]) / len(groups)
+    few = len(means) < FEWEST_SIZES
+    units, unit = (values, "pairs") if few else (means, unit)
+    return _interval(float(means.mean()), units, float(np.sqrt(variance)), noise, level, unit)
+
+
+def shared_effect(differences: Array, noise: NoiseFloor, level: float = LEVEL) -> Effect:
+    """Mean difference of several runs to one, whose noise does not average out; the interval is that of the seeds."""
+    value = float(np.mean(differences))
+    half = student(noise.freedom, level) * noise.sd * float(np.sqrt(1 + 1 / len(differences)))
+    return Effect(
+        value, value - half, value + half, f"Interval from seed noise with {noise.freedom} degrees of freedom."
+    )
 
 
 def _interval(value: float, means: Array, noises: float, noise: NoiseFloor | None, level: float, unit: str) -> Effect:
@@ -54,7 +64,7 @@ def _interval(value: float, means: Array, noises: float, noise: NoiseFloor | Non
         floor = student(noise.freedom, level) * noise.sd * noises
         basis.append(f"seed noise with {noise.freedom} degrees of freedom")
     if not basis:
-        return Effect(value, -np.inf, np.inf, "Fewer than three sizes and no seeds: no interval.")
+        return Effect(value, -np.inf, np.inf, "Fewer than three pairs and no seeds: no interval.")
     half = max(spread, floor)
     by = basis[0] if spread >= floor else basis[-1]
     return Effect(value, value - half, value + half, f"Interval from {by}.")

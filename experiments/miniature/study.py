@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -19,7 +20,9 @@ VALIDATION = "loss_validation"
 PAPER_ROUTERS = ("s-base", "rl-r", "hash")
 BALANCE_DEFAULTS = {"switch": 1e-2, "s-base": 1e-2, "base": 1e-2, "rl-r": 1.0}
 """Balance weight of a technique that no spec names one for."""
-TABLE, COSTS, ROUTING, PREDICTED = "runs.csv.gz", "costs.csv", "routing.csv.gz", "predicted.csv"
+TABLE, COSTS, ROUTING = "runs.csv.gz", "costs.csv", "routing.csv.gz"
+PREDICTED = "predicted*.json"
+"""What `routelaw sweep … --dry-run --json` said of each sweep."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,11 +74,18 @@ class Study:
             self.noises[target] = noise_floor(self.table, target)
         return self.noises[target]
 
+    def transfer_noise(self, target: str) -> NoiseFloor | None:
+        """Of a zero-shot loss over the validation loss: what both share of a seed cancels."""
+        ratio = self.table.frame[target] / self.table.frame[VALIDATION]
+        return noise_floor(replace(self.table, frame=self.table.frame.assign(ratio=ratio)), "ratio")
+
 
 def read_study(folder: Path) -> Study:
-    """A folder with runs.csv.gz and, where they are there, costs.csv, routing.csv.gz and predicted.csv."""
-    beside = (pd.read_csv(folder / n) if (folder / n).is_file() else None for n in (COSTS, ROUTING, PREDICTED))
-    return Study(plain(read_runs(folder / TABLE)), *beside)
+    """A folder with runs.csv.gz and, where they are there, costs.csv, routing.csv.gz and predicted*.json."""
+    costs, routing = (pd.read_csv(folder / n) if (folder / n).is_file() else None for n in (COSTS, ROUTING))
+    rows = [row for path in sorted(folder.glob(PREDICTED)) for row in json.loads(path.read_text("utf-8"))["runs"]]
+    predicted = pd.DataFrame(rows)[["run_id", "seconds"]].drop_duplicates("run_id") if rows else None
+    return Study(plain(read_runs(folder / TABLE)), costs, routing, predicted)
 
 
 def plain(table: RunTable) -> RunTable:
