@@ -82,8 +82,8 @@ def _laws(m: Material) -> list[Block]:
     if noise is not None:
         words = (
             f"Seeds differ by {1e4 * noise.sd:.1f}e-4 of log10 L ({noise.nats:.4f} nats; 90 %: {1e4 * noise.low:.1f} "
-            f"to {1e4 * noise.high:.1f}e-4, {noise.freedom} degrees of freedom). No law can do better, and a law counts "
-            "as behind the best only if its error is above this and the difference is clear over resampled sizes."
+            f"to {1e4 * noise.high:.1f}e-4, {noise.freedom} degrees of freedom). No law can do better, and a law "
+            "counts as behind the best only if its error is above this and the difference clear over resampled sizes."
         )
         blocks.append(Text(words, "key"))
     ours, theirs = winner(list(m.standings)), winner(list(m.paper))

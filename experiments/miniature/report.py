@@ -103,11 +103,12 @@ def _figures(
                         "interval over resampled sizes; open marks are clearly behind the best. Crosses: the same on "
                         "the paper's released losses. Grey band: the noise of seeds, below which nothing can be told.",
                         lambda: figures_of_laws.draw_ranking(made, paper, study.noise())),
-        "blind_test": ("The blind test", "Loss of the largest size as predicted from the smaller ones before it was "
-                       "trained, over the loss measured, with 90 % intervals; zero is right.", blind_test),
+        "blind_test": ("The blind test", "First: error of every law on the largest size, predicted before it was "
+                       "trained. Then each router's models under the best law, the paper's and irreducible: predicted "
+                       "over measured loss, with 90 % intervals; zero is right.", blind_test),
         "k_and_r": ("Experts per token and share of routed blocks", "Left: loss of K > 1 over the line through K = 1 "
-                    "at equal FLOPs; below zero the FLOPs were better spent on K. Right: loss by the share of blocks that "
-                    "are routed.", lambda: figures_of_studies.draw_k_and_r(study)),
+                    "at equal FLOPs; below zero the FLOPs were better spent on K. Right: loss by the share of blocks "
+                    "that are routed.", lambda: figures_of_studies.draw_k_and_r(study)),
         "lengths": ("The gain from experts along training", "Slope b of log L in log E at every evaluation, for "
                     "schedules of several lengths. If it were a matter of tokens alone, the curves would coincide.",
                     lambda: figures_of_studies.draw_lengths(study)),
