@@ -2,8 +2,8 @@
 
     python -m experiments.miniature.report [FOLDER] [--out out/miniature] [--price 2.5]
 
-FOLDER holds runs.csv.gz, and where they are there costs.csv, routing.csv.gz, predicted*.json (of dry runs) and
-predictions.json (of the blind test). Writes index.html, claims.json, summary.json and figures. Cost: under a minute.
+FOLDER holds runs.csv.gz, and where they are there costs.csv, predicted*.json (of dry runs) and predictions.json (of
+the blind test). Writes index.html, claims.json, summary.json and figures. Cost: under a minute.
 """
 
 from __future__ import annotations

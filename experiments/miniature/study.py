@@ -1,4 +1,4 @@
-"""What the claims are judged on: the run table, what it cost, how it was routed, and the noise floor of its seeds."""
+"""What the claims are judged on: the run table, what it cost, and the noise floor of its seeds."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ VALIDATION = "loss_validation"
 PAPER_ROUTERS = ("s-base", "rl-r", "hash")
 BALANCE_DEFAULTS = {"switch": 1e-2, "s-base": 1e-2, "base": 1e-2, "rl-r": 1.0}
 """Balance weight of a technique that no spec names one for."""
-TABLE, COSTS, ROUTING = "runs.csv.gz", "costs.csv", "routing.csv.gz"
+TABLE, COSTS = "runs.csv.gz", "costs.csv"
 PREDICTED = "predicted*.json"
 """What `routelaw sweep … --dry-run --json` said of each sweep."""
 
@@ -30,8 +30,6 @@ class Study:
     table: RunTable
     costs: pd.DataFrame | None = None
     """run_id, seconds, tokens_per_second, device, …"""
-    routing: pd.DataFrame | None = None
-    """run_id and figures of expert load."""
     predicted: pd.DataFrame | None = None
     """run_id and seconds, as a dry run foretold them."""
     noises: dict[str, NoiseFloor | None] = field(default_factory=dict, repr=False)
@@ -81,11 +79,11 @@ class Study:
 
 
 def read_study(folder: Path) -> Study:
-    """A folder with runs.csv.gz and, where they are there, costs.csv, routing.csv.gz and predicted*.json."""
-    costs, routing = (pd.read_csv(folder / n) if (folder / n).is_file() else None for n in (COSTS, ROUTING))
+    """A folder with runs.csv.gz and, where they are there, costs.csv and predicted*.json."""
+    costs = pd.read_csv(folder / COSTS) if (folder / COSTS).is_file() else None
     rows = [row for path in sorted(folder.glob(PREDICTED)) for row in json.loads(path.read_text("utf-8"))["runs"]]
     predicted = pd.DataFrame(rows)[["run_id", "seconds"]].drop_duplicates("run_id") if rows else None
-    return Study(plain(read_runs(folder / TABLE)), costs, routing, predicted)
+    return Study(plain(read_runs(folder / TABLE)), costs, predicted)
 
 
 def plain(table: RunTable) -> RunTable:

@@ -51,7 +51,7 @@ class World:
     """log10 L that doubling K takes off."""
     frequency_gain: dict[str, float] = field(default_factory=lambda: {"s-base": 0.012, "hash": 0.0})
     """log10 L that doubling R takes off."""
-    one_layer: float = 0.01
+    one_layer: float = 0.02
     """S-BASE over HASH at the lowest R."""
     balance: dict[str, float] = field(default_factory=lambda: {"switch": 0.010, "s-base": 0.0005, "rl-r": 0.004})
     """log10 L for each decade away from the best weight."""

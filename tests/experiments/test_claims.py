@@ -24,7 +24,7 @@ def few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def as_printed() -> dict[str, Claim]:
-    return {claim.said.name: claim for claim in judge_all(drawn_study(World(one_layer=0.02)))}
+    return {claim.said.name: claim for claim in judge_all(drawn_study())}
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -32,7 +32,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 def test_everything_is_written(quick: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
-    world = World(one_layer=0.02)
+    world = World()
     small = with_noise(true_frame(world), world.noise, 0)
     largest = true_frame(World(studies=False, seeds=False), ("20M",))
     said = blind.predict(Study(plain(RunTable.from_frame(small, "small"))), largest.drop_duplicates("run_id"))
