@@ -14,7 +14,7 @@ from experiments.miniature.laws import Standing, winner
 from experiments.miniature.spending import Foretold
 from experiments.miniature.study import Study
 from routelaw.figures.style import router_label
-from routelaw.report.page import Block, Bullets, Entry, Facts, Grid, Picture, Section, Text, render
+from routelaw.report.page import Block, Bullets, Entry, Grid, Picture, Section, Text, render
 
 TONES = {HOLDS: "good", FAILS: "bad", OPEN: "none"}
 MARKS = {HOLDS: "✓", FAILS: "✗", OPEN: "–"}
@@ -38,7 +38,7 @@ class Material:
 
 def build_page(m: Material) -> str:
     sections = [
-        Section("The paper's claims on our runs", "claims", [_facts(m), _claims(m.claims)]),
+        Section("The paper's claims on our runs", "claims", [_in_short(m), _claims(m.claims)]),
         Section("How a verdict is reached", "rules", [Bullets([f"{t.said.statement}: {t.rule}" for t in TESTS])]),
         Section("Laws on sizes they have not seen", "laws", _laws(m)),
         Section("Coefficients of the paper's law", "coefficients", [_coefficients(m.coefficients)]),
@@ -54,10 +54,11 @@ def build_page(m: Material) -> str:
     return render("The paper in miniature", lead, sections, "Computed by routelaw from the committed run table.")
 
 
-def _facts(m: Material) -> Facts:
+def _in_short(m: Material) -> Text:
     found = counts(m.claims)
     runs = m.study.table.frame["run_id"].nunique()
-    return Facts([(str(n), verdict) for verdict, n in found.items()] + [(str(runs), "runs")])
+    words = f"{found[HOLDS]} hold on {runs} runs, {found[FAILS]} do not, and {found[OPEN]} cannot be told."
+    return Text(f"Of {len(m.claims)} claims {words}", "key")
 
 
 def _claims(claims: Sequence[Claim]) -> Grid:
@@ -175,7 +176,7 @@ def _costs(m: Material) -> list[Block]:
         [Entry(f"{router_label(r['router'])} {r['size']}"), *(Entry(f"{r[c]:,.4g}") for c in columns)]
         for r in m.spending.to_dict("records")
     ]
-    blocks: list[Block] = [Facts([(f"{m.spending['hours'].sum():,.2f}", "device hours")])]
+    blocks: list[Block] = [Text(f"{m.spending['hours'].sum():,.2f} device hours in all; by router and size:")]
     if m.foretold is not None:
         f = m.foretold
         words = (
