@@ -55,7 +55,9 @@ def expert_slopes(study: Study, router: str, target: str = VALIDATION) -> tuple[
     noise of one run a slope carries."""
     routed = pd.concat([study.losses(router, target), study.losses("dense", target)])
     by_size = routed.unstack("experts")
-    by_size = by_size[by_size.notna().sum(axis=1) > 2].dropna(axis="columns")
+    while len(by_size) > 2 and by_size.dropna(axis="columns").shape[1] < 3:  # a size with few E leaves too little
+        by_size = by_size.drop(index=by_size.notna().sum(axis=1).idxmin())
+    by_size = by_size.dropna(axis="columns")
     if len(by_size) < 2 or by_size.shape[1] < 3 or 1 not in by_size:
         return None
     x = np.log10(by_size.columns.to_numpy(float))

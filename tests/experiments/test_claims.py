@@ -125,6 +125,15 @@ def test_without_studies_the_main_sweep_is_judged() -> None:
     assert claims["shared decisions"].why == claims["schedule"].why == "not trained"
 
 
+def test_a_size_with_few_experts_does_not_spoil_the_slopes() -> None:
+    frame = drawn_study(World(studies=False)).table.frame
+    sparse = frame[(frame["size"] != "8M") | frame["experts"].isin([1])]
+    claim = judge_one("gain falls", Study(plain(RunTable.from_frame(sparse, "sparse"))))
+    assert claim.verdict == HOLDS
+    assert "5M" in claim.why
+    assert "8M" not in claim.why
+
+
 def test_every_rule_is_stated_and_every_claim_has_its_place() -> None:
     assert all("olds if" in test.rule and test.said.place and test.said.paper for test in TESTS)
     assert len(set(NAMES)) == len(NAMES)
