@@ -37,8 +37,9 @@ bench: $(STAMP)  ## benchmarks: ratios against named baselines
 	$(BIN)/python benchmarks/fit.py
 	$(BIN)/python benchmarks/corpus.py
 
-figures: $(STAMP)  ## redraw the paper from its released data into out/reproduce
+figures: $(STAMP)  ## redraw the paper from its released data into out/reproduce, and our own runs into out/miniature/report
 	$(BIN)/routelaw reproduce --out out/reproduce --force
+	$(BIN)/python -m experiments.miniature.report --out out/miniature/report
 
 clean:  ## remove the environment and everything made
 	rm -rf $(VENV) out build dist *.egg-info

@@ -6,8 +6,7 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 
-from studies import HERE
-
+from experiments.miniature.studies import HERE
 from routelaw.corpus import Reading, build_corpus
 from routelaw.corpus.manifest import MANIFEST
 from routelaw.errors import InputError

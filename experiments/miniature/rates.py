@@ -1,6 +1,6 @@
 """Which learning rate does each size get? Chosen on dense models, once, for all routers.
 
-    python experiments/miniature/rates.py STORE|runs.tar.gz
+    python -m experiments.miniature.rates STORE|runs.tar.gz
 
 Reads the runs of rates.toml and writes chosen_rates.toml, on which every other study stands. For a size that was tried:
 the lowest point of the parabola in log rate through the best and its two neighbours; the best itself where it is at
@@ -16,9 +16,9 @@ from math import inf, log
 from pathlib import Path
 
 import numpy as np
-from packing import opened
-from studies import HERE, RATES, specs_of
 
+from experiments.miniature.packing import opened
+from experiments.miniature.studies import HERE, RATES, specs_of
 from routelaw.errors import InputError
 from routelaw.runs.store import Store
 from routelaw.runs.writing import write_atomically

@@ -1,6 +1,6 @@
 """One bounded sitting on a machine: train what is missing, in order, stop in time, and pack what has ended.
 
-    PYTHONPATH=$PWD python experiments/miniature/sitting.py --minutes 9 --texts FOLDER --kept runs.tar.gz --out OUT
+    python -m experiments.miniature.sitting --minutes 9 --texts FOLDER --kept runs.tar.gz --out OUT
 
 Give it the pack of the last sitting and it goes on from there; a run that a sitting did not finish begins again in the
 next, or goes on where its machine is the same. Nothing but rates.toml is trained until that has ended; then
@@ -25,12 +25,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import torch
-from corpora import build_corpora, build_quick_corpora
-from packing import SITTING, pack, unpack
-from rates import FILE as CHOSEN
-from rates import write_chosen
-from studies import HERE, LARGEST, ON_REQUEST, QUICK, RATES, STUDIES
 
+from experiments.miniature.corpora import build_corpora, build_quick_corpora
+from experiments.miniature.packing import SITTING, pack, unpack
+from experiments.miniature.rates import FILE as CHOSEN
+from experiments.miniature.rates import write_chosen
+from experiments.miniature.studies import HERE, LARGEST, ON_REQUEST, QUICK, RATES, STUDIES
 from routelaw.cli.sweep_screen import describe
 from routelaw.corpus.shards import Corpus, open_corpus
 from routelaw.errors import InputError

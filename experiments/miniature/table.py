@@ -1,6 +1,6 @@
 """From trained runs to the files that are committed: every figure can be redrawn from them without a GPU.
 
-    python experiments/miniature/table.py STORE|runs.tar.gz [--out experiments/miniature]
+    python -m experiments.miniature.table STORE|runs.tar.gz [--out experiments/miniature]
 
     runs.csv.gz      the run table, every evaluation a row; also the studies of each run and its learning rate
     rates.csv.gz     the same for the runs of rates.toml alone: in one table with the others they would count as seeds
@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from packing import SITTING, opened
-from studies import HERE, RATES, ended_runs, studies_of_runs
 
+from experiments.miniature.packing import SITTING, opened
+from experiments.miniature.studies import HERE, RATES, ended_runs, studies_of_runs
 from routelaw.errors import InputError
 from routelaw.runs.codecs import compress
 from routelaw.runs.files import write_runs

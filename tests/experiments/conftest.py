@@ -1,7 +1,8 @@
-"""The programs of experiments/miniature import each other by name, as they do when one of them is run."""
+"""Programs of experiments/miniature, as modules of the repository."""
 
 import sys
 from pathlib import Path
 
-MINIATURE = Path(__file__).parents[2] / "experiments" / "miniature"
-sys.path.insert(0, str(MINIATURE))
+ROOT = str(Path(__file__).parents[2])
+if ROOT not in sys.path:
+    sys.path.append(ROOT)

@@ -7,9 +7,9 @@ from math import inf, log
 from pathlib import Path
 
 import pytest
-from rates import OTHERS, best_rate, chosen, losses_of, rendered, write_chosen
-from studies import HERE, RATES, specs_of
 
+from experiments.miniature.rates import OTHERS, best_rate, chosen, losses_of, rendered, write_chosen
+from experiments.miniature.studies import HERE, RATES, specs_of
 from routelaw.runs.store import Store
 from routelaw.specs.counting import dense_params
 from routelaw.specs.files import read_toml, to_mapping

@@ -13,11 +13,11 @@ import time
 from pathlib import Path
 
 import pytest
-from packing import PACKED, opened, pack, unpack
-from rates import write_chosen
-from studies import HERE
-from table import write_tables
 
+from experiments.miniature.packing import PACKED, opened, pack, unpack
+from experiments.miniature.rates import write_chosen
+from experiments.miniature.studies import HERE
+from experiments.miniature.table import write_tables
 from routelaw.errors import InputError
 from routelaw.runs.files import read_runs
 from routelaw.runs.store import Store
@@ -29,7 +29,7 @@ PATIENCE = 120
 def sitting(root: Path, *more: object) -> subprocess.Popen[str]:
     words = ("--quick", "--minutes", "10", "--jobs", "1", "--root", root, "--out", root / "packed", *more)
     known = {**os.environ, "PYTHONPATH": str(HERE.parents[1]), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, str(HERE / "sitting.py"), *map(str, words)]
+    command = [sys.executable, "-m", "experiments.miniature.sitting", *map(str, words)]
     return subprocess.Popen(command, env=known, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 

@@ -6,8 +6,8 @@ import re
 from dataclasses import replace
 
 import pytest
-from studies import HERE, LARGEST, ON_REQUEST, QUICK, RATES, STUDIES, specs_of
 
+from experiments.miniature.studies import HERE, LARGEST, ON_REQUEST, QUICK, RATES, STUDIES, specs_of
 from routelaw.routers.router import router_class
 from routelaw.specs.run import RunSpec
 from routelaw.training.groups import check_split

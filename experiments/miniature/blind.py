@@ -1,0 +1,191 @@
+"""A blind test of the laws: predictions for the largest size are written down before it is trained, and scored after.
+
+    routelaw sweep LARGEST.toml --dry-run --json > planned.json
+    python -m experiments.miniature.blind predict experiments/miniature/runs.csv.gz planned.json
+    python -m experiments.miniature.blind score experiments/miniature/runs.csv.gz
+
+`predict` refuses a table that holds runs of the size. Commit what it writes before the first of them is trained.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from experiments.miniature.effects import LEVEL
+from experiments.miniature.laws import fits_of, routers_of
+from experiments.miniature.study import VALIDATION, Study, plain
+from routelaw.errors import InputError
+from routelaw.fitting.fit import Fit
+from routelaw.fitting.intervals import bootstrap, small_sample_stretch
+from routelaw.fitting.noise import NoiseFloor
+from routelaw.laws.law import Array
+from routelaw.runs.files import read_runs
+
+PREDICTIONS = Path(__file__).with_name("predictions.json")
+COLUMNS = ("active_params", "experts", "total_params", "flops_per_token")
+DRAWS = 400
+SAME_SIZE = 1.1
+"""Active parameters within this factor are one size."""
+
+
+def predict(study: Study, planned: pd.DataFrame) -> dict[str, Any]:
+    """The loss of every planned (router, E), dense as E = 1, under every law that the table determines."""
+    size, active = _one_size(planned)
+    seen = study.table.frame["active_params"]
+    if ((seen / active).between(1 / SAME_SIZE, SAME_SIZE)).any():
+        raise InputError(f"{study.table.source}: it holds runs of {size} already; nothing can be predicted blindly.")
+    rows: list[dict[str, Any]] = []
+    skipped: list[dict[str, str]] = []
+    for router in routers_of(study):
+        runs = planned[planned["router"].isin([router, "dense"])]
+        runs = runs.assign(experts=runs["experts"].mask(runs["router"] == "dense", 1)).drop_duplicates("experts")
+        if not (runs["router"] == router).any():
+            continue
+        for fit in fits_of(study, router):
+            try:
+                low, middle, high = interval(fit, runs, study.noise())
+            except InputError as error:
+                skipped.append({"law": fit.law.name, "router": router, "why": str(error)})
+                continue
+            rows += [
+                {
+                    "law": fit.law.name,
+                    "router": router,
+                    "experts": int(e),
+                    "loss": float(m),
+                    "low": float(lo),
+                    "high": float(hi),
+                }
+                for e, m, lo, hi in zip(runs["experts"], middle, low, high, strict=True)
+            ]
+    return {
+        "size": size,
+        "active_params": active,
+        "level": LEVEL,
+        "largest_seen": float(seen.max()),
+        "runs_seen": int(study.table.frame["run_id"].nunique()),
+        "predictions": rows,
+        "skipped": skipped,
+    }
+
+
+def interval(fit: Fit, runs: pd.DataFrame, noise: NoiseFloor | None) -> tuple[Array, Array, Array]:
+    """Low, predicted and high loss of single runs to come.
+
+    The fit's uncertainty is that of refits to resampled sizes, widened for few of them (of resampled runs where sizes
+    cannot be resampled); a run scatters about a law as the fitted ones do, and at least as seeds do.
+    """
+    x = {name: runs[name].to_numpy(float) for name in COLUMNS}
+    estimate = fit.law.log_loss(fit.params_BP, x)[0]
+    drawn, stretch = _drawn(fit, x)
+    freedom = max(len(fit.points) - len(fit.law.parameters), 1)
+    scatter = fit.rmsle * np.sqrt(len(fit.points) / freedom)
+    scatter = max(scatter, noise.sd) if noise else scatter
+    shaken = np.random.default_rng(1).normal(0.0, scatter, drawn.shape)
+    spread = estimate + stretch * (drawn - estimate) + shaken
+    low, high = np.nanquantile(spread, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
+    return 10.0**low, 10.0**estimate, 10.0**high
+
+
+def _drawn(fit: Fit, x: dict[str, Array]) -> tuple[Array, float]:
+    """log10 L under resampled fits, (draws, runs), and by how much to widen it."""
+    try:
+        draws = bootstrap(fit, draws=DRAWS)
+        stretch = small_sample_stretch(draws.clusters, LEVEL)
+    except InputError:
+        draws, stretch = bootstrap(fit, "case-bootstrap", DRAWS), 1.0
+    with np.errstate(all="ignore"):
+        return fit.law.log_loss(draws.params_RP, x), stretch
+
+
+def _one_size(planned: pd.DataFrame) -> tuple[str, float]:
+    sizes = planned["size"].unique()
+    if len(sizes) != 1:
+        raise InputError(f"the blind test is about one size, and the plan has {', '.join(sizes)}.")
+    return str(sizes[0]), float(planned["active_params"].min())
+
+
+def measured(study: Study, size: str) -> dict[tuple[str, int], float]:
+    """Losses of the size by (router, E), seeds averaged; the dense model as E = 1 of every router."""
+    dense = study.losses("dense")
+    found = {}
+    for router in [r for r in study.table.routers if r != "dense"]:
+        for losses in (study.losses(router), dense):
+            own = losses[losses.index.get_level_values("size") == size]
+            found |= {(router, int(e)): float(10**v) for (_, e), v in own.items()}
+    return found
+
+
+def score(study: Study, said: dict[str, Any]) -> dict[str, Any]:
+    """Errors by law and router, RMSE and mean of log10 (predicted / measured), and the share within intervals."""
+    losses = measured(study, said["size"])
+    rows = pd.DataFrame(said["predictions"])
+    rows["measured"] = [losses.get((r, e), np.nan) for r, e in zip(rows["router"], rows["experts"], strict=True)]
+    rows = rows.dropna(subset=["measured"])
+    if rows.empty:
+        raise InputError(f"{study.table.source}: no run of {said['size']} that was predicted is there yet.")
+    rows["error"] = np.log10(rows["loss"] / rows["measured"])
+    rows["inside"] = (rows["low"] <= rows["measured"]) & (rows["measured"] <= rows["high"])
+    noise = study.noise()
+    return {
+        "size": said["size"],
+        "level": said["level"],
+        "noise": noise.sd if noise else None,
+        "by_law": _errors(rows, ["law"]),
+        "by_law_and_router": _errors(rows, ["law", "router"]),
+        "runs": rows.to_dict("records"),
+    }
+
+
+def _errors(rows: pd.DataFrame, keys: Sequence[str]) -> list[dict[str, Any]]:
+    made = [
+        {**dict(zip(keys, names, strict=True)), "points": len(g), "rmse": float(np.sqrt((g["error"] ** 2).mean())),
+         "mean_error": float(g["error"].mean()), "coverage": float(g["inside"].mean())}
+        for names, g in rows.groupby(list(keys))
+    ]  # fmt: skip
+    return sorted(made, key=lambda row: row["rmse"])
+
+
+def planned_runs(path: Path) -> pd.DataFrame:
+    """The runs of `routelaw sweep … --dry-run --json`."""
+    return pd.DataFrame(json.loads(path.read_text(encoding="utf-8"))["runs"])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name in ("predict", "score"):
+        command = commands.add_parser(name)
+        command.add_argument("table", type=Path)
+        if name == "predict":
+            command.add_argument("planned", type=Path)
+        command.add_argument("--file", type=Path, default=PREDICTIONS, help="where predictions are written")
+    asked = parser.parse_args()
+    study = Study(plain(read_runs(asked.table)))
+    if asked.command == "score":
+        outcome = score(study, json.loads(asked.file.read_text(encoding="utf-8")))
+        for row in outcome["by_law_and_router"]:
+            print(f"{row['law']:22} {row['router']:8} {1e4 * row['rmse']:7.1f}e-4  {row['coverage']:.0%} inside")
+        return
+    said = predict(study, planned_runs(asked.planned))
+    stamp = {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "table": asked.table.name,
+        "sha256": hashlib.sha256(asked.table.read_bytes()).hexdigest(),
+        "target": VALIDATION,
+    }
+    asked.file.write_text(json.dumps({**stamp, **said}, indent=1) + "\n", encoding="utf-8")
+    print(f"{len(said['predictions'])} predictions for {said['size']} in {asked.file}")
+
+
+if __name__ == "__main__":
+    main()

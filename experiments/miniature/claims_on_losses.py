@@ -1,0 +1,151 @@
+"""Claims about measured losses of the main sweep: routing helps, less so in larger models, and in which order."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import pandas as pd
+
+from experiments.miniature.claim import FAILS, HOLDS, NOT_TRAINED, OPEN, Effect, Statement, Test, weakest
+from experiments.miniature.effects import PERCENT, both_levels, mean_effect, shared_effect, slope_effect
+from experiments.miniature.study import PAPER_ROUTERS, VALIDATION, Study
+from routelaw.figures.style import router_label
+
+THREE_SEEDS = 1.693
+"""Expected range of three normal values, in standard deviations."""
+PAPER_SPREAD = 0.02
+"""Nats: the paper's cut-off for a difference that means something."""
+
+
+def gains(study: Study, router: str, target: str = VALIDATION) -> pd.Series:
+    """log10 of the dense model's loss over the routed one's, by (size, experts)."""
+    dense = study.losses("dense", target).droplevel("experts")
+    routed = study.losses(router, target)
+    routed = routed[routed.index.get_level_values("size").isin(dense.index)]
+    return dense.loc[routed.index.get_level_values("size")].to_numpy() - routed
+
+
+def routing_helps(study: Study) -> tuple[Effect, str, str] | str:
+    """The mean gain over all E (dense loss over routed loss, in percent) is taken for each router and size, with the
+    interval that seed noise gives it; the dense run's noise is shared by all E. Holds if the lowest of them is above
+    zero; does not hold if one lies below with an interval that allows for their number."""
+    noise = study.noise()
+    groups = {
+        f"{router_label(router)} at {size}": gain.to_numpy()
+        for router in PAPER_ROUTERS
+        for size, gain in gains(study, router).groupby("size")
+    }
+    if not groups:
+        return NOT_TRAINED
+    if noise is None:
+        return "no model was trained with several seeds, and one size at a time has no other measure of noise"
+    effects = {
+        name: both_levels(lambda level, g=g: shared_effect(g, noise, level), len(groups)) for name, g in groups.items()
+    }
+    name, effect = weakest(effects)
+    effect = effect.scaled(PERCENT)
+    least = min(g.min() for g in groups.values()) * PERCENT
+    why = f"Lowest of {len(groups)}: {name}. The smallest gain of a single model is {least:.2f} %."
+    return effect, effect.verdict(), why
+
+
+def expert_slopes(study: Study, router: str, target: str = VALIDATION) -> tuple[pd.Series, float] | None:
+    """b by size: slope of log10 L in log10 E over the E that all sizes have, dense as E = 1; and how many times the
+    noise of one run a slope carries."""
+    routed = pd.concat([study.losses(router, target), study.losses("dense", target)])
+    by_size = routed.unstack("experts")
+    while len(by_size) > 2 and by_size.dropna(axis="columns").shape[1] < 3:  # a size with few E leaves too little
+        by_size = by_size.drop(index=by_size.notna().sum(axis=1).idxmin())
+    by_size = by_size.dropna(axis="columns")
+    if len(by_size) < 2 or by_size.shape[1] < 3 or 1 not in by_size:
+        return None
+    x = np.log10(by_size.columns.to_numpy(float))
+    centred = x - x.mean()
+    slopes = by_size @ centred / (centred**2).sum()
+    order = sorted(slopes.index, key=study.active_params.__getitem__)
+    return slopes[order], float(1 / np.sqrt((centred**2).sum()))
+
+
+def gain_falls(study: Study) -> tuple[Effect, str, str] | str:
+    """For each router the slope b of log L in log E is taken size by size (over the E that all sizes have), and the
+    slope of b in log N over sizes: the paper's c, without a law. Its interval is the wider of the regression's and the
+    seed noise's. Holds if all routers' intervals lie above zero; does not hold if one lies below with an interval that
+    allows for their number."""
+    found = {r: s for r in PAPER_ROUTERS if (s := expert_slopes(study, r)) is not None}
+    if not found:
+        return NOT_TRAINED
+    effects = {}
+    for router, (slopes, noises) in found.items():
+        x = np.log10([study.active_params[size] for size in slopes.index])
+        make = partial(_slope, x, slopes.to_numpy(), noises, study)
+        effects[router_label(router)] = both_levels(make, len(found))
+    name, effect = weakest(effects)
+    ends = "; ".join(
+        f"{router_label(r)}: b from {s.iloc[0]:.4f} ({s.index[0]}) to {s.iloc[-1]:.4f} ({s.index[-1]})"
+        for r, (s, _) in found.items()
+    )
+    return effect, effect.verdict(), f"Lowest: {name}. {ends}."
+
+
+def _slope(x: np.ndarray, y: np.ndarray, noises: float, study: Study, level: float) -> Effect:
+    return slope_effect(x, y, noises, study.noise(), level=level)
+
+
+def better(one: str, other: str, study: Study) -> tuple[Effect, str, str] | str:
+    """The difference of log10 L at equal size and E is averaged within sizes and over them. Holds if its interval lies
+    above zero, does not hold if below; between, the two are not told apart."""
+    gap = (study.losses(other) - study.losses(one)).dropna()
+    if gap.empty:
+        return NOT_TRAINED
+    effect = mean_effect(gap.to_numpy(), gap.index.get_level_values("size"), study.noise()).scaled(PERCENT)
+    won = int((gap > 0).sum())
+    return effect, effect.verdict(), f"{router_label(one)} has the lower loss in {won} of {len(gap)} pairs."
+
+
+def seeds_agree(study: Study) -> tuple[Effect, str, str] | str:
+    """The spread of seeds, pooled over models, gives the range that three seeds are expected to have, with the
+    chi-square interval of the spread. Holds if the upper end is below 0.02 nats, does not hold if the lower end is
+    above."""
+    noise = study.noise()
+    if noise is None:
+        return NOT_TRAINED
+    nats = THREE_SEEDS * noise.loss * np.log(10)
+    effect = Effect(noise.sd * nats, noise.low * nats, noise.high * nats, f"{noise.freedom} degrees of freedom.")
+    verdict = HOLDS if effect.high < PAPER_SPREAD else FAILS if effect.low > PAPER_SPREAD else OPEN
+    why = f"{noise.models} models with several seeds; the widest apart {noise.widest:.4f} nats."
+    return effect, verdict, why
+
+
+def _order(one: str, other: str, paper: str) -> Test:
+    names = f"{router_label(one)} has the lower loss than {router_label(other)}"
+    said = Statement(f"{one} >= {other}", names, paper, "section 5.1 (comparative analysis)",
+                     "difference of the loss at equal N and E, %")  # fmt: skip
+    judge = partial(better, one, other)
+    judge.__doc__ = better.__doc__
+    return Test(said, judge)
+
+
+TESTS = (
+    Test(
+        Statement("routing helps", "Routing helps at every size", "Routing improves on the dense model at all sizes",
+                  "introduction; section 4", "lowest mean gain over the dense model, %"),
+        routing_helps,
+    ),
+    Test(
+        Statement("gain falls", "The gain from experts falls with N",
+                  "“All routing techniques suffer from reducing efficacy as N increases”: c = .009, .012, .012 > 0",
+                  "section 5.1; table of coefficients", "lowest slope of b(N) in log10 N"),
+        gain_falls,
+    ),
+    _order("s-base", "rl-r", "“S-BASE consistently outperforms RL-R and HASH, though RL-R is very competitive at "
+           "smaller N”"),
+    _order("rl-r", "hash", "RL-R lies between S-BASE and HASH"),
+    _order("s-base", "hash", "“S-BASE consistently outperforms RL-R and HASH”"),
+    Test(
+        Statement("seeds", "Seeds differ by no more than 0.01 to 0.02 nats",
+                  "“diverging by no more than 0.01 before 100,000 steps”; 0.02 as the cut-off", "appendix A",
+                  "expected range of three seeds, nats"),
+        seeds_agree,
+    ),
+)  # fmt: skip

@@ -1,0 +1,254 @@
+"""Claims about how models are trained and what they are tested on: weights, lengths, other text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import pandas as pd
+
+from experiments.miniature.claim import FAILS, HOLDS, NOT_TRAINED, OPEN, Effect, Statement, Test, weakest
+from experiments.miniature.claims_on_architecture import matched
+from experiments.miniature.effects import LEVEL, PERCENT, both_levels, mean_effect, student
+from experiments.miniature.study import PAPER_ROUTERS, VALIDATION, Study, balance_weight
+from routelaw.figures.style import router_label
+from routelaw.fitting.noise import NoiseFloor
+from routelaw.laws.law import Array
+from routelaw.runs.table import FINISHED
+
+DRAWS = 4000
+SAME_NATS = 0.02
+"""The paper's own cut-off: a difference below it means nothing."""
+SAME_SLOPE = 0.1
+"""Slopes that differ by less than this share of themselves count as equal."""
+FEWEST_TO_REGRESS = 4
+"""Sizes, below which a slope in log N has no error to speak of."""
+LENGTH_ROUTER = "hash"
+Found = tuple[Effect, str, str] | str
+
+
+def balance_losses(study: Study) -> pd.DataFrame:
+    """log10 L by balance weight, router, size and E, of runs of which nothing else was varied."""
+    rows = study.one_length[np.isclose(study.one_length["routing_frequency"], 0.5) & (study.one_length["k"] == 1)]
+    weights = [balance_weight(r, v) for r, v in zip(rows["router"], rows["variant"], strict=True)]
+    rows = rows.assign(weight=np.array(weights, float)).dropna(subset=["weight"])
+    return rows.groupby(["router", "size", "experts", "weight"])["log_loss_validation"].mean().unstack("weight")
+
+
+def switch_more_sensitive(study: Study) -> Found:
+    """At each size and E with several balance weights for both, the variance of log10 L over the weights that both
+    have: Switch's less S-BASE's, so that the seed noise in each cancels. Its interval comes from redrawing the losses
+    with the seed noise (itself redrawn from its distribution). Holds if it lies above zero, does not hold if below.
+    """
+    losses, noise = balance_losses(study), study.noise()
+    pairs = []
+    for size, experts in {(s, e) for r, s, e in losses.index if r == "switch"}:
+        if ("s-base", size, experts) in losses.index:
+            both = losses.loc[[("switch", size, experts), ("s-base", size, experts)]].dropna(axis="columns")
+            if both.shape[1] > 2:
+                pairs.append(both.to_numpy())
+    if not pairs:
+        return NOT_TRAINED
+    if noise is None:
+        return "no model was trained with several seeds"
+    rng = np.random.default_rng(0)
+    drawn = np.mean([_variance_gap(p, noise, rng) for p in pairs], axis=0)
+    gap = float(np.mean([p[0].var(ddof=1) - p[1].var(ddof=1) for p in pairs]))
+    low, high = np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    unit = 1e8
+    effect = Effect(gap * unit, (2 * gap - high) * unit, (2 * gap - low) * unit, "Interval from the seed noise.")
+    spread = [PERCENT * float(np.sqrt(np.mean([p[i].var(ddof=1) for p in pairs]))) for i in (0, 1)]
+    weights = pairs[0].shape[1]
+    why = (
+        f"Over {weights} weights the loss varies by {spread[0]:.2f} % (Switch) and {spread[1]:.2f} % (S-BASE), one sd."
+    )
+    diverged = (study.table.frame["status"] == "diverged") & (study.table.frame["router"] == "switch")
+    lost = study.table.frame[diverged]["run_id"].nunique()
+    return effect, effect.verdict(), why + (f" {lost} runs of Switch diverged and are not counted." if lost else "")
+
+
+def _variance_gap(losses: Array, noise: NoiseFloor, rng: np.random.Generator) -> Array:
+    """Variance over weights of the first row less that of the second, redrawn with noise of the seeds; (DRAWS,).
+
+    Both variances grow by that of the noise, so their difference is not biased.
+    """
+    sd = noise.sd * np.sqrt(noise.freedom / rng.chisquare(noise.freedom, DRAWS))
+    shaken = losses[None] + sd[:, None, None] * rng.standard_normal((DRAWS, *losses.shape))
+    return shaken[:, 0].var(axis=1, ddof=1) - shaken[:, 1].var(axis=1, ddof=1)
+
+
+@dataclass(frozen=True)
+class OwnSlope:
+    """How much steeper a zero-shot loss is in log N than the validation loss, and than what."""
+
+    extra: float
+    error: float
+    """Standard error: the larger of the jackknife's over sizes and the seed noise's."""
+    freedom: int
+    validation: float
+
+    def half(self, level: float) -> float:
+        return student(self.freedom, level) * self.error
+
+
+def own_slope(study: Study, router: str, target: str) -> OwnSlope | None:
+    """From one plane in log N and log E for log10 of the zero-shot loss over the validation loss."""
+    losses = {}
+    for name in (VALIDATION, target):
+        routed, dense = study.losses(router, name), study.losses("dense", name)
+        losses[name] = pd.concat([routed, dense[dense.index.get_level_values("size").isin(routed.index.levels[0])]])
+    frame = pd.DataFrame(losses).dropna()
+    sizes = frame.index.get_level_values("size")
+    if sizes.nunique() < FEWEST_TO_REGRESS:
+        return None
+    n = np.log10([study.active_params[s] for s in sizes])
+    x = np.column_stack([n, np.log10(frame.index.get_level_values("experts").to_numpy(float)), np.ones(len(n))])
+    y = (frame[target] - frame[VALIDATION]).to_numpy()
+    without = np.array([_solve(x[sizes != s], y[sizes != s])[0] for s in sizes.unique()])
+    count = len(without)
+    error = float(np.sqrt((count - 1) / count * ((without - without.mean()) ** 2).sum()))
+    noise = study.transfer_noise(target)
+    if noise is not None:
+        error = max(error, noise.sd * float(np.sqrt(np.linalg.inv(x.T @ x)[0, 0])))
+    return OwnSlope(float(_solve(x, y)[0]), error, count - 2, float(_solve(x, frame[VALIDATION].to_numpy())[0]))
+
+
+def _solve(x: Array, y: Array) -> Array:
+    return np.linalg.lstsq(x, y, rcond=None)[0]
+
+
+def zero_shot_losses(study: Study) -> list[str]:
+    return [t for t in study.table.losses if t != VALIDATION and study.finals[t].notna().any()]
+
+
+def transfer_has_own_slopes(study: Study) -> Found:
+    """For every zero-shot loss and router: how much its slope in log N differs from validation's (one plane in log N
+    and log E; the wider of a jackknife over sizes and the seed noise). Holds if one difference excludes zero with an
+    interval that allows for their number; does not hold if all 90 % intervals lie within a tenth of validation's slope;
+    else it cannot be told. The number shown is the clearest difference."""
+    routers = [r for r in PAPER_ROUTERS if r in study.table.routers]
+    tried = {(r, t): s for r in routers for t in zero_shot_losses(study) if (s := own_slope(study, r, t))}
+    if not tried:
+        return NOT_TRAINED if not zero_shot_losses(study) else "fewer than four sizes with a zero-shot loss"
+    wide = 1 - (1 - LEVEL) / len(tried)
+    sure = [key for key, s in tried.items() if abs(s.extra) > s.half(wide)]
+    same = all(abs(s.extra) + s.half(LEVEL) < SAME_SLOPE * abs(s.validation) for s in tried.values())
+    (router, target), clearest = max(tried.items(), key=lambda item: abs(item[1].extra) / (item[1].error + 1e-12))
+    half = clearest.half(wide)
+    effect = Effect(clearest.extra, clearest.extra - half, clearest.extra + half,
+                    f"Interval from {clearest.freedom + 2} sizes.")  # fmt: skip
+    why = (f"{len(sure)} of {len(tried)} differ from validation. Clearest: {target.removeprefix('loss_')} with "
+           f"{router_label(router)}, slope {clearest.validation + clearest.extra:.4f} against "
+           f"{clearest.validation:.4f}.")  # fmt: skip
+    return effect, HOLDS if sure else FAILS if same else OPEN, why
+
+
+def lengths(study: Study, router: str = LENGTH_ROUTER) -> dict[str, pd.DataFrame]:
+    """For each size that was trained for several lengths with the same E (dense among them): rows of these runs."""
+    frame = study.table.frame
+    rows = frame[frame["router"].isin([router, "dense"]) & (frame["variant"] == "") & (frame["status"] == FINISHED)]
+    plain = (rows["router"] == "dense") | ((rows["k"] == 1) & np.isclose(rows["routing_frequency"], 0.5))
+    rows = rows[plain & rows["tokens_planned"].notna() & rows[VALIDATION].notna()]
+    rows = rows.assign(experts=rows["experts"].mask(rows["router"] == "dense", 1))
+    found = {}
+    for size, own in rows.groupby("size"):
+        experts = own.groupby("tokens_planned")["experts"].agg(set)
+        several = [plan for plan in experts.index if len(experts[plan]) > 2]
+        common = set.intersection(*(experts[p] for p in several)) if len(several) > 1 else set()
+        if len(common) > 2:
+            found[str(size)] = own[own["tokens_planned"].isin(several) & own["experts"].isin(common)]
+    return found
+
+
+def expert_slope_along(rows: pd.DataFrame) -> pd.DataFrame:
+    """b at every number of tokens (rows) for every length (columns), and `noises`: the noise of one run that it has."""
+    made = {}
+    for plan, own in rows.groupby("tokens_planned"):
+        loss = own.pivot_table(index="tokens", columns="experts", values=VALIDATION).dropna()
+        loss = loss[loss.index > 0]
+        x = np.log10(loss.columns.to_numpy(float))
+        centred = x - x.mean()
+        made[plan] = pd.Series(np.log10(loss.to_numpy(float)) @ centred / (centred**2).sum(), loss.index.to_numpy())
+    return pd.DataFrame(made).sort_index()
+
+
+def slope_noise(rows: pd.DataFrame) -> float:
+    x = np.log10(np.sort(rows["experts"].unique()).astype(float))
+    return float(1 / np.sqrt(((x - x.mean()) ** 2).sum()))
+
+
+def schedule_matters(study: Study) -> Found:
+    """HASH trained for several lengths at one size: b, the slope of log L in log E, at the end of a shorter run
+    against b of a longer one at the same number of tokens (in between its evaluations, straight lines). Holds if one of
+    these differences excludes zero with an interval of the seed noise that allows for their number; does not hold if
+    all lie within a tenth of b; else it cannot be told. The number shown is the largest difference."""
+    found, noise = lengths(study), study.noise()
+    if not found:
+        return NOT_TRAINED
+    if noise is None:
+        return "no model was trained with several seeds"
+    gaps = {}
+    for size, rows in found.items():
+        slopes, noises = expert_slope_along(rows), slope_noise(rows)
+        for short, long in pairwise(slopes.columns):
+            end, other = slopes[short].dropna(), slopes[long].dropna()
+            here = float(np.interp(float(end.index[-1]), other.index.astype(float), other))
+            gaps[size, short, long] = float(end.iloc[-1]) - here, float(end.iloc[-1]), noise.sd * noises * np.sqrt(2)
+    wide = student(noise.freedom, 1 - (1 - LEVEL) / len(gaps))
+    usual = student(noise.freedom, LEVEL)
+    sure = [k for k, (gap, _, error) in gaps.items() if abs(gap) > wide * error]
+    same = all(abs(gap) + usual * error < SAME_SLOPE * abs(b) for gap, b, error in gaps.values())
+    (size, short, long), (gap, b, error) = max(gaps.items(), key=lambda item: abs(item[1][0]))
+    effect = Effect(gap, gap - wide * error, gap + wide * error, "Interval from the seed noise.")
+    why = (f"{len(sure)} of {len(gaps)} differ. {size} after {short:.3g} tokens: b = {b:.4f} at the end of a schedule, "
+           f"{b - gap:.4f} on the way to {long:.3g}.")  # fmt: skip
+    return effect, HOLDS if sure else FAILS if same else OPEN, why
+
+
+def baseline_best(study: Study) -> Found:
+    """RL-R with a learned baseline (B) against the greedy (G) and the sampled one (S) at equal size and E. Holds if
+    both mean differences have intervals above zero; does not hold if one lies below with an interval that allows for
+    two."""
+    gaps = {v: matched(study, "rl-r", f"variant={v}", "") for v in "GS"}
+    gaps = {v: gap for v, gap in gaps.items() if len(gap)}
+    if not gaps:
+        return NOT_TRAINED
+    effects = {v: both_levels(lambda level, g=g: _over_sizes(g, study, level), len(gaps)) for v, g in gaps.items()}
+    name, effect = weakest(effects)
+    effect = effect.scaled(PERCENT)
+    means = "; ".join(f"{v}: {PERCENT * g.mean():+.2f} %" for v, g in gaps.items())
+    return effect, effect.verdict(), f"Nearest: {name}. Over B, {means}."
+
+
+def _over_sizes(gap: pd.Series, study: Study, level: float = LEVEL) -> Effect:
+    return mean_effect(gap.to_numpy(), gap.index.get_level_values("size"), study.noise(), level=level)
+
+
+def permuting_changes_nothing(study: Study) -> Found:
+    """HASH whose layers permute token ids against HASH, at equal size, E and R. Holds if the interval of the mean
+    difference lies within 0.02 nats, the paper's cut-off; does not hold if it lies outside."""
+    gap = matched(study, "hash", "permuted", "", ("k", "routing_frequency"))
+    if gap.empty:
+        return NOT_TRAINED
+    loss = float(10 ** study.one_length["log_loss_validation"].mean())
+    effect = _over_sizes(gap, study).scaled(loss * float(np.log(10)))
+    inside, outside = max(-effect.low, effect.high) < SAME_NATS, effect.low > SAME_NATS or effect.high < -SAME_NATS
+    return effect, HOLDS if inside else FAILS if outside else OPEN, f"{len(gap)} pairs."
+
+
+TESTS = (
+    Test(Statement("balance", "Switch is more sensitive to the balance weight than S-BASE", "“Unlike Switch … S-BASE "
+                   "is robust to changes in balancing weight for values of 1e-3 to 1”", "appendix D.1",
+                   "variance over weights, Switch less S-BASE, 1e-8 of log10 L squared"), switch_more_sensitive),
+    Test(Statement("zero-shot", "Zero-shot losses follow slopes of their own", "coefficients are “estimate[d] "
+                   "individually for each task”: a from −.07 (C4) to −.21 (LAMBADA)", "appendix E",
+                   "slope in log N less that of the validation loss"), transfer_has_own_slopes),
+    Test(Statement("schedule", "Scaling depends on the schedule, not on tokens alone", "“For a given number of tokens, "
+                   "the scaling behavior of three different sets of models is completely different”", "appendix F.2",
+                   "b at the end of a schedule less b within a longer one"), schedule_matters),
+    Test(Statement("rl variants", "RL-R is best with a baseline", "“RLR-B consistently performed the best”",
+                   "appendix B.3", "G or S over B, %"), baseline_best),
+    Test(Statement("permuted hash", "Permuting the hash changes nothing", "“performance was unchanged for this "
+                   "variant”", "appendix D.3", "permuted less plain, nats"), permuting_changes_nothing),
+)  # fmt: skip

@@ -1,0 +1,94 @@
+"""Effects with intervals, from differences between matched runs: the spread over sizes, and never less than the seeds'.
+
+Runs of a size are not independent, so sizes are the clusters. An interval is the wider of two: Student's over the means
+of sizes, and what the seed noise alone would give. With fewer than three sizes the first is Student's over the pairs of
+runs, and speaks of those sizes only; with fewer than three pairs the seed noise stands alone, and without seeds there
+is no interval then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from scipy import special
+
+from experiments.miniature.claim import Effect
+from routelaw.fitting.noise import NoiseFloor
+from routelaw.laws.law import Array
+
+LEVEL = 0.9
+FEWEST_SIZES = 3
+PERCENT = 100 * np.log(10)
+"""A small difference of log10 L in percent of the loss."""
+
+
+def student(freedom: float, level: float) -> float:
+    return float(special.stdtrit(freedom, (1 + level) / 2))
+
+
+def mean_effect(
+    differences: Array,
+    clusters: Sequence[object],
+    noise: NoiseFloor | None,
+    *,
+    level: float = LEVEL,
+    unit: str = "sizes",
+) -> Effect:
+    """Mean over clusters of the mean difference within, each between two runs. `unit`: what a cluster is."""
+    values, names = np.asarray(differences, float), np.asarray([str(c) for c in clusters])
+    groups = [values[names == name] for name in dict.fromkeys(names)]
+    means = np.array([g.mean() for g in groups])
+    variance = np.mean([2 / len(g) for g in groups]) / len(groups)
+    few = len(means) < FEWEST_SIZES
+    units, unit = (values, "pairs") if few else (means, unit)
+    return _interval(float(means.mean()), units, float(np.sqrt(variance)), noise, level, unit)
+
+
+def shared_effect(differences: Array, noise: NoiseFloor, level: float = LEVEL) -> Effect:
+    """Mean difference of several runs to one, whose noise does not average out; the interval is that of the seeds."""
+    value = float(np.mean(differences))
+    half = student(noise.freedom, level) * noise.sd * float(np.sqrt(1 + 1 / len(differences)))
+    return Effect(
+        value, value - half, value + half, f"Interval from seed noise with {noise.freedom} degrees of freedom."
+    )
+
+
+def _interval(value: float, means: Array, noises: float, noise: NoiseFloor | None, level: float, unit: str) -> Effect:
+    """The wider of Student's interval of `means` and that of `noises` times the noise of a run."""
+    spread, floor, basis = 0.0, 0.0, []
+    if len(means) >= FEWEST_SIZES:
+        spread = student(len(means) - 1, level) * float(np.std(means, ddof=1)) / np.sqrt(len(means))
+        basis.append(f"{len(means)} {unit}")
+    if noise is not None:
+        floor = student(noise.freedom, level) * noise.sd * noises
+        basis.append(f"seed noise with {noise.freedom} degrees of freedom")
+    if not basis:
+        return Effect(value, -np.inf, np.inf, "Fewer than three pairs and no seeds: no interval.")
+    half = max(spread, floor)
+    by = basis[0] if spread >= floor else basis[-1]
+    return Effect(value, value - half, value + half, f"Interval from {by}.")
+
+
+def slope_effect(x: Array, y: Array, noise_of_y: float, noise: NoiseFloor | None, *, level: float = LEVEL) -> Effect:
+    """Slope of y in x, one point a size; each y carries `noise_of_y` times the noise of a run."""
+    centred = x - x.mean()
+    total = float((centred**2).sum())
+    slope = float((centred * y).sum() / total)
+    spread, floor, basis = 0.0, 0.0, []
+    if len(x) > 3:
+        residual = y - y.mean() - slope * centred
+        spread = student(len(x) - 2, level) * float(np.sqrt((residual**2).sum() / (len(x) - 2) / total))
+        basis.append(f"{len(x)} sizes")
+    if noise is not None:
+        floor = student(noise.freedom, level) * noise.sd * noise_of_y / np.sqrt(total)
+        basis.append(f"seed noise with {noise.freedom} degrees of freedom")
+    if not basis:
+        return Effect(slope, -np.inf, np.inf, "Fewer than four sizes and no seeds: no interval.")
+    half = max(spread, floor)
+    return Effect(slope, slope - half, slope + half, f"Interval from {basis[0] if spread >= floor else basis[-1]}.")
+
+
+def both_levels(make: Callable[[float], Effect], several: int) -> tuple[Effect, Effect]:
+    """An effect at the usual level, and at the one that allows for `several` of them."""
+    return make(LEVEL), make(1 - (1 - LEVEL) / max(several, 1))

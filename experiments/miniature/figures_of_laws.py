@@ -1,0 +1,153 @@
+"""Figures of the main sweep: the law, its ranking among others beside the noise floor, and the blind test."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Picture
+from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, LogLocator, NullFormatter
+
+from experiments.miniature.laws import Standing, routers_of
+from experiments.miniature.study import Study
+from routelaw.errors import InputError
+from routelaw.figures import style
+from routelaw.figures.loss_curves import routed_techniques
+from routelaw.figures.main_results import draw_effective, draw_levels, draw_sizes
+from routelaw.fitting.fit import Fit, fit_law
+from routelaw.fitting.noise import NoiseFloor
+from routelaw.fitting.points import select_points
+
+LAW = "saturated"
+LAW_COLOURS = ("#0072B2", "#D55E00", "#009E73")
+COMPARED = ("saturated", "irreducible")
+"""The paper's law and the one that does best on the paper's runs, shown beside the best of the blind test."""
+
+
+def draw_main(study: Study) -> Picture:
+    fits = _fits(study)
+    first = fits["s-base"] if "s-base" in fits else next(iter(fits.values()))
+    picture, axes = style.panels(3, width=3.6, height=3.5)
+    picture.set_layout_engine("constrained", w_pad=0.1)
+    draw_sizes(axes[0], first)
+    draw_levels(axes[1], first)
+    draw_effective(axes[2], fits)
+    for panel, letter in zip(axes, "abc", strict=True):
+        style.panel_letter(panel, letter)
+    return picture
+
+
+def _fits(study: Study) -> dict[str, Fit]:
+    known = routers_of(study)
+    fits = {}
+    for router in [r for r in routed_techniques(study.table) if r in known]:
+        try:
+            fits[router] = fit_law(LAW, select_points(study.table, router))
+        except InputError:
+            continue
+    if not fits:
+        raise InputError("no router has enough sizes and expert counts for a law.")
+    return fits
+
+
+def draw_ranking(made: Sequence[Standing], paper: Sequence[Standing], noise: NoiseFloor | None) -> Picture:
+    """Leave-size-out error by law, ours with its interval and the paper's runs beside, over the noise of the seeds."""
+    routers = list(dict.fromkeys(s.router for s in made if s.leave_size_out is not None))
+    if not routers:
+        raise InputError("no law could be judged on a size left out.")
+    picture, axes = _grid(len(routers))
+    for panel, router in zip(axes, routers, strict=True):
+        own = [s for s in made if s.router == router and s.leave_size_out is not None]
+        _ranked(panel, own, {s.law: s for s in paper if s.router == router})
+        if noise is not None:
+            panel.axvspan(1e4 * noise.low, 1e4 * noise.high, color="#eeeeee", zorder=0)
+            panel.axvline(1e4 * noise.sd, color=style.GREY, linewidth=0.9, linestyle=":", zorder=1)
+        _decades(panel)
+        panel.set_xlabel("RMSE of log10 L, size left out (10⁻⁴)")
+        panel.set_title(style.router_label(router))
+    axes[0].plot([], [], "o", color=style.GREY, label="our runs, 90 %")
+    axes[0].plot([], [], "x", color=style.GREY, label="the paper's runs")
+    if noise is not None:
+        axes[0].plot([], [], ":", color=style.GREY, label="noise of seeds (band: 90 %)")
+    handles, labels = axes[0].get_legend_handles_labels()
+    picture.legend(handles, labels, loc="outside lower center", ncols=3)
+    return picture
+
+
+def _ranked(axes: Axes, own: Sequence[Standing], paper: Mapping[str, Standing]) -> None:
+    rows = np.arange(len(own))
+    colour = style.router_colour(own[0].router)
+    for row, s in zip(rows, own, strict=True):
+        if s.low and s.high:
+            axes.hlines(row, 1e4 * s.low, 1e4 * s.high, color=colour, linewidth=1.0, alpha=0.6)
+        axes.plot(1e4 * (s.leave_size_out or np.nan), row, "o", color=colour, fillstyle="none" if s.behind else "full")
+        if s.law in paper and paper[s.law].leave_size_out:
+            axes.plot(1e4 * (paper[s.law].leave_size_out or np.nan), row, "x", color=style.GREY)
+    axes.yaxis.set_major_locator(FixedLocator(list(rows)))
+    axes.yaxis.set_major_formatter(FixedFormatter([f"{s.law} ({s.parameters})" for s in own]))
+    axes.set_ylim(len(own) - 0.5, -0.5)
+
+
+def _grid(count: int) -> tuple[Picture, list[Axes]]:
+    """So many panels, three to a row."""
+    columns = min(count, 3)
+    picture, axes = style.panels(columns, -(-count // columns), width=3.7, height=3.2)
+    for spare in axes[count:]:
+        spare.set_visible(False)
+    return picture, list(axes[:count])
+
+
+def _decades(axes: Axes) -> None:
+    """Logarithmic errors, with 1, 3, 10, 30 … named."""
+    axes.set_xscale("log")
+    axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 3.0)))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+
+
+def draw_blind(scored: Mapping[str, Any]) -> Picture:
+    """Error of every law on the largest size; then, by router, the runs under the best law and two to compare it to."""
+    runs = pd.DataFrame(scored["runs"])
+    routers = list(dict.fromkeys(runs["router"]))
+    picture, axes = _grid(1 + len(routers))
+    _blind_errors(axes[0], scored)
+    shown = list(dict.fromkeys([scored["by_law"][0]["law"], *COMPARED]))
+    widest = 0.0
+    for panel, router in zip(axes[1:], routers, strict=True):
+        panel.axhline(0, color="black", linewidth=0.8)
+        for place, law in enumerate(shown):
+            own = runs[(runs["router"] == router) & (runs["law"] == law)].sort_values("experts")
+            low, middle, high = (100 * (own[c] / own["measured"] - 1) for c in ("low", "loss", "high"))
+            x = own["experts"] * 2 ** (0.16 * (place - (len(shown) - 1) / 2))
+            panel.vlines(x, low, high, color=LAW_COLOURS[place], linewidth=1.2, alpha=0.5)
+            panel.plot(x, middle, "o", markersize=3.5, color=LAW_COLOURS[place], label=law)
+            widest = max(widest, float(middle.abs().max()))
+        style.experts_axis(panel, tuple(int(e) for e in sorted(runs["experts"].unique())))
+        panel.tick_params(axis="x", labelsize=7.5)
+        panel.set_title(f"{style.router_label(router)}, {scored['size']}")
+        panel.set_ylabel("predicted over measured (%)")
+    for panel in axes[1:]:
+        panel.set_ylim(-2.5 * widest, 2.5 * widest)
+    axes[1].legend(loc="best")
+    return picture
+
+
+def _blind_errors(axes: Axes, scored: Mapping[str, Any]) -> None:
+    laws = [row["law"] for row in scored["by_law"]]
+    for row in scored["by_law_and_router"]:
+        look = {"color": style.router_colour(row["router"]), "marker": style.router_mark(row["router"])}
+        axes.plot(1e4 * row["rmse"], laws.index(row["law"]), linestyle="", **look)
+    for router in dict.fromkeys(row["router"] for row in scored["by_law_and_router"]):
+        axes.plot([], [], linestyle="", color=style.router_colour(router), marker=style.router_mark(router),
+                  label=style.router_label(router))  # fmt: skip
+    if scored["noise"]:
+        axes.axvline(1e4 * scored["noise"], color=style.GREY, linestyle=":", label="noise of seeds")
+    _decades(axes)
+    axes.yaxis.set_major_locator(FixedLocator(list(range(len(laws)))))
+    axes.yaxis.set_major_formatter(FixedFormatter(laws))
+    axes.set_ylim(len(laws) - 0.5, -0.5)
+    axes.set_xlabel(f"RMSE of log10 L at {scored['size']} (10⁻⁴)")
+    axes.legend(loc="upper right")

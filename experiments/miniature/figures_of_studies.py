@@ -1,0 +1,168 @@
+"""Figures of the studies beside the main sweep: K and R, lengths, balance weights, zero-shot losses."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from itertools import product
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Picture
+from matplotlib.ticker import MaxNLocator
+
+from experiments.miniature.claims_on_architecture import ROUTER, k_excess
+from experiments.miniature.claims_on_training import (
+    balance_losses,
+    expert_slope_along,
+    lengths,
+    own_slope,
+    zero_shot_losses,
+)
+from experiments.miniature.effects import LEVEL, PERCENT
+from experiments.miniature.study import PAPER_ROUTERS, VALIDATION, Study
+from routelaw.errors import InputError
+from routelaw.figures import style
+from routelaw.figures.loss_curves import metric_formatter
+from routelaw.figures.routing_frequency import frequency_axis, frequency_points, plot_over_frequency
+
+NOTHING = "no such runs in the table"
+LINES = ("-", "--", ":", "-.")
+
+
+def draw_k_and_r(study: Study) -> Picture:
+    """(a) excess of K > 1 over the K = 1 line at equal FLOPs; (b, …) loss by R, a panel for each E."""
+    excess = k_excess(study)
+    rows = study.one_length
+    varied = rows[(rows["variant"] == "") & (rows["k"] == 1) & (rows["routing_frequency"] != 0.5)]
+    experts = sorted(varied[varied["router"] != "dense"]["experts"].unique())
+    if excess.empty and not experts:
+        raise InputError(NOTHING)
+    picture, axes = style.panels(1 + len(experts), width=3.3, height=3.1)
+    _draw_excess(axes[0], study)
+    for panel, e in zip(axes[1:], experts, strict=True):
+        _draw_frequencies(panel, study, int(e), sorted(varied["size"].unique(), key=study.active_params.__getitem__))
+    if experts:
+        axes[1].legend(loc="best")
+    return picture
+
+
+def _draw_excess(axes: Axes, study: Study) -> None:
+    excess = k_excess(study)
+    axes.axhline(0, color="black", linewidth=0.8)
+    if not excess.empty:
+        groups = list(excess.groupby(["experts", "size"]))
+        shades = dict(zip(sorted(excess["experts"].unique()), style.shades(excess["experts"].nunique()), strict=True))
+        sizes = list(dict.fromkeys(excess["size"]))
+        for (e, size), own in groups:
+            own = own.sort_values("k")
+            axes.plot([1, *own["k"]], [0.0, *(PERCENT * own["excess"])], "o", color=shades[e],
+                      linestyle=LINES[sizes.index(size) % len(LINES)], label=f"E = {e}, {size}")  # fmt: skip
+        axes.legend(loc="best")
+    axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_formatter(metric_formatter())
+    axes.set_xlabel("experts per token K")
+    axes.set_ylabel("loss over K = 1 at equal FLOPs (%)")
+    axes.set_title(style.router_label(ROUTER))
+
+
+def _draw_frequencies(axes: Axes, study: Study, experts: int, sizes: list[str]) -> None:
+    seen: set[float] = set()
+    for router, (size, line) in product((ROUTER, "hash"), zip(sizes, LINES, strict=False)):
+        if router not in study.table.routers:
+            continue
+        points = frequency_points(study.table, router, size)
+        points = points.where(points.x["experts"] == experts)
+        if len(points) > 1:
+            plot_over_frequency(axes, points, color=style.router_colour(router), marker=style.router_mark(router),
+                                linestyle=line, label=f"{style.router_label(router)} {size}")  # fmt: skip
+            seen |= set(points.x["routing_frequency"])
+    frequency_axis(axes, tuple(Fraction(r).limit_denominator(32) for r in sorted(seen)))
+    axes.set_title(f"E = {experts}")
+    axes.set_ylabel("validation loss (nats per token)")
+
+
+def draw_lengths(study: Study) -> Picture:
+    """b, the slope of log L in log E, along training, for schedules of several lengths."""
+    found = lengths(study)
+    if not found:
+        raise InputError(NOTHING)
+    picture, axes = style.panels(len(found), width=3.9, height=3.1)
+    for panel, (size, rows) in zip(axes, found.items(), strict=True):
+        slopes = expert_slope_along(rows)
+        for plan, shade in zip(slopes.columns, style.shades(slopes.shape[1]), strict=True):
+            own = slopes[plan].dropna()
+            label = f"{metric_formatter()(float(f'{plan:.2g}'), 0)} tokens"
+            panel.plot(own.index.astype(float), own, "o-", markersize=3, color=shade, label=label)
+        panel.set_xscale("log")
+        panel.xaxis.set_major_formatter(metric_formatter())
+        panel.set_xlabel("tokens seen")
+        panel.set_ylabel("b, slope of log L in log E")
+        panel.set_title(f"HASH, {size}")
+        panel.legend(loc="best")
+    return picture
+
+
+def draw_balance(study: Study) -> Picture:
+    """Loss by balance weight over the best of each router; zero stands left of the scale."""
+    losses = balance_losses(study)
+    losses = losses[losses.notna().sum(axis=1) > 2]
+    if losses.empty:
+        raise InputError(NOTHING)
+    least = min(w for w in losses.columns if w > 0)
+    picture, axes = style.panels(1, width=4.4, height=3.2)
+    sizes = list(dict.fromkeys(losses.index.droplevel("router")))
+    for (router, *place), own in losses.iterrows():
+        known = own.dropna()
+        x = [w if w > 0 else least / 10 for w in known.index]
+        label = f"{style.router_label(router)}, {place[0]}, E = {place[1]}"
+        line = LINES[sizes.index(tuple(place)) % len(LINES)]
+        axes[0].plot(x, PERCENT * (known - known.min()), color=style.router_colour(router), label=label, linestyle=line,
+                     marker=style.router_mark(router))  # fmt: skip
+    noise = study.noise()
+    if noise is not None:
+        axes[0].axhspan(0, PERCENT * noise.sd, color="#eeeeee", zorder=0, label="noise of seeds, one sd")
+    axes[0].set_xscale("log")
+    axes[0].set_xlabel(f"balance weight (0 drawn at {least / 10:g})")
+    axes[0].set_ylabel("loss over the best weight (%)")
+    axes[0].legend(loc="best")
+    return picture
+
+
+def draw_transfer(study: Study) -> Picture:
+    """(a) zero-shot losses against validation, every run of the main sweep; (b) how much steeper they are in N."""
+    targets = zero_shot_losses(study)
+    routers = [r for r in PAPER_ROUTERS if r in study.table.routers]
+    if not targets or not routers:
+        raise InputError(NOTHING)
+    picture, axes = style.panels(2, width=4.2, height=3.3)
+    colours = dict(zip(targets, [*style.ROUTER_COLOURS.values()][1:] + list(style.SPARE_COLOURS), strict=False))
+    for target in targets:
+        for router in ("dense", *routers):
+            x, y = study.losses(router, VALIDATION).align(study.losses(router, target), join="inner")
+            axes[0].plot(10**x, 10**y, linestyle="", marker=style.router_mark(router), markersize=3,
+                         color=colours[target], alpha=0.6)  # fmt: skip
+        axes[0].plot([], [], "o", color=colours[target], label=target.removeprefix("loss_"))
+    for axis in (axes[0].xaxis, axes[0].yaxis):
+        axis.set_major_locator(MaxNLocator(6))
+    axes[0].set_xlabel("validation loss (nats per token)")
+    axes[0].set_ylabel("zero-shot loss (nats per token)")
+    axes[0].legend(loc="best")
+    _draw_own_slopes(axes[1], study, targets, routers)
+    for panel, letter in zip(axes, "ab", strict=True):
+        style.panel_letter(panel, letter)
+    return picture
+
+
+def _draw_own_slopes(axes: Axes, study: Study, targets: list[str], routers: list[str]) -> None:
+    axes.axhline(0, color="black", linewidth=0.8)
+    for place, (target, router) in enumerate(product(targets, routers)):
+        slope = own_slope(study, router, target)
+        if slope is not None:
+            look = {"color": style.router_colour(router), "marker": style.router_mark(router)}
+            axes.errorbar(place + place // len(routers), slope.extra, slope.half(LEVEL), capsize=2, **look)
+    middles = [i * (len(routers) + 1) + (len(routers) - 1) / 2 for i in range(len(targets))]
+    axes.set_xticks(middles, [t.removeprefix("loss_") for t in targets], rotation=20)
+    axes.set_ylabel("slope in log N beyond validation's (90 %)")
+    for router in routers:
+        axes.plot([], [], marker=style.router_mark(router), linestyle="", color=style.router_colour(router),
+                  label=style.router_label(router))  # fmt: skip
+    axes.legend(loc="best")

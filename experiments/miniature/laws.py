@@ -1,0 +1,166 @@
+"""Which law predicts a size it has not seen, on our runs and on the paper's; and where routing would stop helping.
+
+python -m experiments.miniature.laws CSV        writes paper_laws.json from the losses that the paper released
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from experiments.miniature.study import Study, plain
+from routelaw.errors import InputError
+from routelaw.figures.law_ranking import HOLD_OUT_SEARCHES, competing_laws
+from routelaw.fitting.fit import Fit, fit_law
+from routelaw.fitting.intervals import DEFAULT_LEVEL, bootstrap, small_sample_probability, small_sample_stretch
+from routelaw.fitting.noise import NoiseFloor
+from routelaw.fitting.points import select_points
+from routelaw.fitting.quantities import n_cut
+from routelaw.fitting.validation import held_out_residuals
+from routelaw.laws.law import Array
+from routelaw.laws.power_sum import PowerSum
+from routelaw.runs.files import read_runs
+
+PAPER = Path(__file__).with_name("paper_laws.json")
+LOG_TRILLION = 12.0
+DRAWS = 300
+RESAMPLES = 2000
+
+
+@dataclass(frozen=True)
+class Standing:
+    """One law on one router. Errors are RMSE of log10 L with each size predicted from the others."""
+
+    law: str
+    router: str
+    parameters: int
+    points: int
+    in_sample: float
+    leave_size_out: float | None
+    low: float | None
+    high: float | None
+    """Of the leave-size-out error, over resampled sizes."""
+    behind: bool
+    """Clearly worse than the best law of this router, over resampled sizes, and above the noise of the seeds."""
+    cut_below_trillion: float | None
+    """Probability that N_cut is below 1e12; None for laws without one, and where sizes cannot be resampled."""
+
+
+def routers_of(study: Study) -> list[str]:
+    """Those with two E at two sizes or more: what a law can be fitted to."""
+    routed = {r: study.losses(r) for r in study.table.routers if r != "dense"}
+    return [r for r, own in routed.items() if (own.groupby("size").size() > 1).sum() > 1]
+
+
+def standings(study: Study) -> list[Standing]:
+    """Every law on every router, best first within a router."""
+    made: list[Standing] = []
+    for router in routers_of(study):
+        fits = fits_of(study, router)
+        errors = {fit.law.name: size_out(fit) for fit in fits}
+        made += _ranked(router, fits, errors, study.noise())
+    return made
+
+
+def fits_of(study: Study, router: str) -> list[Fit]:
+    """Every law that the points of a router determine, on the same points."""
+    points = select_points(study.table, router, mixed=False)
+    fits = []
+    for law in competing_laws():
+        try:
+            fits.append(fit_law(law, points))
+        except InputError:
+            continue
+    return fits
+
+
+def size_out(fit: Fit) -> Array:
+    """Residual of each point with its size left out; all NaN where what is left cannot determine the law."""
+    if isinstance(fit.law, PowerSum):
+        fit = replace(fit, law=replace(fit.law, searches=min(fit.law.searches, HOLD_OUT_SEARCHES)))
+    residual_N = held_out_residuals(fit, fit.points.size)
+    return residual_N if np.isfinite(residual_N).all() else np.full(len(residual_N), np.nan)
+
+
+def _ranked(router: str, fits: list[Fit], errors: dict[str, Array], noise: NoiseFloor | None) -> list[Standing]:
+    rms = {name: float(np.sqrt((r**2).mean())) for name, r in errors.items()}
+    judged = [name for name, error in rms.items() if np.isfinite(error)]
+    best = min(judged, key=rms.__getitem__) if judged else None
+    floor = noise.sd if noise else 0.0
+    made = []
+    for fit in fits:
+        name, points = fit.law.name, fit.points
+        low = high = None
+        behind = False
+        if name in judged and best is not None:
+            own, first = (_resampled(errors[n], points.size) for n in (name, best))
+            stretch = small_sample_stretch(len(points.sizes), DEFAULT_LEVEL)
+            tails = [(1 - DEFAULT_LEVEL) / 2, (1 + DEFAULT_LEVEL) / 2]
+            low, high = (max(0.0, float(e)) for e in rms[name] + stretch * (np.quantile(own, tails) - rms[name]))
+            gap = rms[name] - rms[best]
+            behind = gap + stretch * (float(np.quantile(own - first, tails[0])) - gap) > 0 and rms[name] > floor
+        made.append(
+            Standing(name, router, len(fit.law.parameters), len(points), fit.rmsle,
+                     rms[name] if name in judged else None, low, high, behind, cut_probability(fit))
+        )  # fmt: skip
+    return sorted(made, key=lambda s: (s.leave_size_out is None, s.leave_size_out or 0.0))
+
+
+def _resampled(residual_N: Array, size_N: Array) -> Array:
+    """RMSE over resampled sets of sizes, the same sets for every law."""
+    sizes = sorted(set(size_N))
+    counts = np.random.default_rng(0).multinomial(len(sizes), np.full(len(sizes), 1 / len(sizes)), size=RESAMPLES)
+    squares = np.array([(residual_N[size_N == s] ** 2).sum() for s in sizes])
+    numbers = np.array([(size_N == s).sum() for s in sizes])
+    return np.sqrt((counts @ squares) / (counts @ numbers))
+
+
+def cut_probability(fit: Fit) -> float | None:
+    """Share of refits to resampled sizes that put N_cut below 1e12, allowing for few sizes."""
+    if {"active_params", "experts"} != set(fit.law.inputs):
+        return None
+    try:
+        draws = bootstrap(fit, draws=DRAWS)
+    except InputError:
+        return None
+    log_cut = n_cut(fit.law).of(draws.params_RP)
+    if np.isposinf(log_cut).all():  # by its form, whatever the data
+        return 0.0
+    share = float(np.mean(log_cut < LOG_TRILLION))
+    return small_sample_probability(share, draws.clusters, DRAWS)
+
+
+def winner(made: list[Standing]) -> str | None:
+    """The law with the lowest leave-size-out error, RMS over the routers, among those judged on all of them."""
+    routers = {s.router for s in made}
+    by_law: dict[str, list[float]] = {}
+    for s in made:
+        if s.leave_size_out is not None:
+            by_law.setdefault(s.law, []).append(s.leave_size_out)
+    full = {law: float(np.sqrt(np.mean(np.square(e)))) for law, e in by_law.items() if len(e) == len(routers)}
+    return min(full, key=full.__getitem__) if full else None
+
+
+def paper_standings() -> list[Standing]:
+    """The same on the losses that the paper released, as committed beside this file."""
+    return [Standing(**row) for row in json.loads(PAPER.read_text(encoding="utf-8"))["standings"]]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Judge every law on the losses that the paper released.")
+    parser.add_argument("csv", type=Path)
+    table = plain(read_runs(parser.parse_args().csv))
+    content = {
+        "source": "losses released by Clark et al. 2022 (google-deepmind/scaling_laws_for_routing, data/curves.csv.gz, "
+        "CC-BY 4.0), judged by `python -m experiments.miniature.laws`: K = 1, R = 1/2, dense runs as E = 1",
+        "standings": [asdict(s) for s in standings(Study(table))],
+    }
+    PAPER.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

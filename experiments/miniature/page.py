@@ -1,0 +1,193 @@
+"""The page of the miniature: claims with verdicts, laws beside the paper's, the blind test, figures and costs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pandas as pd
+
+from experiments.miniature.claim import FAILS, HOLDS, OPEN, Claim
+from experiments.miniature.claims import TESTS, counts
+from experiments.miniature.laws import Standing, winner
+from experiments.miniature.spending import Foretold
+from experiments.miniature.study import Study
+from routelaw.figures.style import router_label
+from routelaw.report.page import Block, Bullets, Entry, Grid, Picture, Section, Text, render
+
+TONES = {HOLDS: "good", FAILS: "bad", OPEN: "none"}
+MARKS = {HOLDS: "✓", FAILS: "✗", OPEN: "–"}
+
+
+@dataclass(frozen=True)
+class Material:
+    """Everything that the page shows."""
+
+    study: Study
+    claims: Sequence[Claim]
+    standings: Sequence[Standing]
+    paper: Sequence[Standing]
+    coefficients: Sequence[dict[str, Any]]
+    scored: dict[str, Any] | None
+    spending: pd.DataFrame
+    foretold: Foretold | None
+    pictures: Sequence[Picture]
+    not_drawn: Sequence[tuple[str, str]] = field(default_factory=list)
+
+
+def build_page(m: Material) -> str:
+    sections = [
+        Section("The paper's claims on our runs", "claims", [_in_short(m), _claims(m.claims)]),
+        Section("How a verdict is reached", "rules", [Bullets([f"{t.said.statement}: {t.rule}" for t in TESTS])]),
+        Section("Laws on sizes they have not seen", "laws", _laws(m)),
+        Section("Coefficients of the paper's law", "coefficients", [_coefficients(m.coefficients)]),
+        Section("The blind test", "blind", _blind(m.scored)),
+        Section("Figures", "figures", [*m.pictures, *(Text(f"{t}: not drawn, {why}") for t, why in m.not_drawn)]),
+        Section("What it took", "costs", _costs(m)),
+        Section("The data", "data", [Bullets([*_data(m.study), *m.study.table.notes])]),
+    ]
+    lead = (
+        "Dense and routed transformers trained by us on one GPU, a hundredth of the paper's size, judged by rules that "
+        "were written down before. A verdict is about these runs; what does not hold here may hold at scale."
+    )
+    return render("The paper in miniature", lead, sections, "Computed by routelaw from the committed run table.")
+
+
+def _in_short(m: Material) -> Text:
+    found = counts(m.claims)
+    runs = m.study.table.frame["run_id"].nunique()
+    words = f"{found[HOLDS]} hold on {runs} runs, {found[FAILS]} do not, and {found[OPEN]} cannot be told."
+    return Text(f"Of {len(m.claims)} claims {words}", "key")
+
+
+def _claims(claims: Sequence[Claim]) -> Grid:
+    rows = []
+    for claim in claims:
+        ours = claim.ours
+        value = f"{ours.value:.4g}" if ours else "–"
+        span = f"{ours.low:.4g} … {ours.high:.4g}" if ours else ""
+        rows.append([
+            Entry(claim.said.statement),
+            Entry(claim.said.paper, under=claim.said.place),
+            Entry(value, under=span, over=claim.said.quantity),
+            Entry(claim.verdict, mark=MARKS[claim.verdict], tone=TONES[claim.verdict]),
+            Entry(claim.why),
+        ])  # fmt: skip
+    return Grid(["claim", "the paper", "ours, 90 %", "verdict", "why"], rows, wide=True)
+
+
+def _laws(m: Material) -> list[Block]:
+    noise = m.study.noise()
+    blocks: list[Block] = []
+    if noise is not None:
+        words = (
+            f"Seeds differ by {1e4 * noise.sd:.1f}e-4 of log10 L ({noise.nats:.4f} nats; 90 %: {1e4 * noise.low:.1f} "
+            f"to {1e4 * noise.high:.1f}e-4, {noise.freedom} degrees of freedom). No law can do better, and a law "
+            "counts as behind the best only if its error is above this and the difference clear over resampled sizes."
+        )
+        blocks.append(Text(words, "key"))
+    ours, theirs = winner(list(m.standings)), winner(list(m.paper))
+    same = "the same law" if ours == theirs else "not the same law"
+    where = f"{ours or 'none'} on our runs, {theirs} on the paper's: {same}."
+    blocks += [
+        Text(f"Lowest leave-size-out error over all routers: {where}", "key"),
+        _cells(m, "error"),
+        Text(
+            "RMSE of log10 L in 1e-4, each size predicted from the others; above in each cell the same on the losses "
+            "that the paper released. Blue: the best of the router; red: clearly behind it.",
+            "soft",
+        ),
+        _cells(m, "cut"),
+        Text(
+            "Probability that the size beyond which routing stops helping is below 1e12 parameters, from refits to "
+            "resampled sizes; above, on the paper's runs.",
+            "soft",
+        ),
+    ]
+    return blocks
+
+
+def _cells(m: Material, pick: str) -> Grid:
+    routers = list(dict.fromkeys(s.router for s in m.standings))
+    laws = list(dict.fromkeys(s.law for s in m.standings))
+    ours = {(s.law, s.router): s for s in m.standings}
+    theirs = {(s.law, s.router): s for s in m.paper}
+    rows = [[Entry(law), *(_cell(ours.get((law, r)), theirs.get((law, r)), pick, m) for r in routers)] for law in laws]
+    return Grid(["law", *map(router_label, routers)], rows)
+
+
+def _cell(own: Standing | None, other: Standing | None, pick: str, m: Material) -> Entry:
+    if own is None:
+        return Entry("–")
+    if pick == "cut":
+        shown = [
+            None if s is None or s.cut_below_trillion is None else f"{s.cut_below_trillion:.0%}" for s in (own, other)
+        ]
+        return Entry(shown[0] or "–", over=shown[1] or "")
+    shown = [None if s is None or s.leave_size_out is None else f"{1e4 * s.leave_size_out:.1f}" for s in (own, other)]
+    best = next(s for s in m.standings if s.router == own.router)
+    span = f"{1e4 * own.low:.0f} … {1e4 * own.high:.0f}" if own.low is not None and own.high is not None else ""
+    return Entry(shown[0] or "–", under=span, over=shown[1] or "",
+                 tone="mine" if own is best else "bad" if own.behind else "")  # fmt: skip
+
+
+def _coefficients(rows: Sequence[dict[str, Any]]) -> Block:
+    if not rows:
+        return Text("No router has enough runs.", "soft")
+    names = list(rows[0]["params"])
+    body = [
+        [
+            Entry(router_label(row["router"])),
+            *(Entry(f"{row['params'][n]:.4g}", under=row["spans"].get(n, "")) for n in names),
+        ]
+        for row in rows
+    ]
+    return Grid(["router", *names], body)
+
+
+def _blind(scored: dict[str, Any] | None) -> list[Block]:
+    if scored is None:
+        return [Text("No predictions were written, or the size they are about is not trained yet.")]
+    rows = [
+        [Entry(r["law"]), Entry(router_label(r["router"])), Entry(f"{1e4 * r['rmse']:.1f}"),
+         Entry(f"{1e4 * r['mean_error']:+.1f}"), Entry(f"{r['coverage']:.0%}"), Entry(str(r["points"]))]
+        for r in scored["by_law_and_router"]
+    ]  # fmt: skip
+    head = [
+        "law",
+        "router",
+        "RMSE (1e-4)",
+        "mean error (1e-4)",
+        f"inside the {scored['level']:.0%} intervals",
+        "models",
+    ]
+    return [
+        Text(f"Predicted before {scored['size']} was trained, from the smaller sizes alone; best first.", "key"),
+        Grid(head, rows),
+    ]
+
+
+def _costs(m: Material) -> list[Block]:
+    if m.spending.empty:
+        return [Text("No costs were recorded.", "soft")]
+    columns = [c for c in m.spending if c not in ("router", "size")]
+    rows = [
+        [Entry(f"{router_label(r['router'])} {r['size']}"), *(Entry(f"{r[c]:,.4g}") for c in columns)]
+        for r in m.spending.to_dict("records")
+    ]
+    blocks: list[Block] = [Text(f"{m.spending['hours'].sum():,.2f} device hours in all; by router and size:")]
+    if m.foretold is not None:
+        f = m.foretold
+        words = (
+            f"A dry run foretold {f.predicted_hours:.2f} h for {f.runs} runs; they took {f.measured_hours:.2f} h. "
+            f"Median of measured over foretold {f.ratio:.2f}, nine in ten between {f.low:.2f} and {f.high:.2f}."
+        )
+        blocks.append(Text(words, "key"))
+    return [*blocks, Grid(["runs of", *columns], rows)]
+
+
+def _data(study: Study) -> list[str]:
+    frame = study.table.frame
+    lost = frame[frame["status"] != "finished"].groupby("status")["run_id"].nunique()
+    return [f"Read from {study.table.source}.", *(f"{n} runs {status}." for status, n in lost.items())]

@@ -1,0 +1,158 @@
+"""What do our own runs say about the paper's claims, laws and predictions?
+
+    python -m experiments.miniature.report [FOLDER] [--out out/miniature/report] [--price 2.5]
+
+FOLDER holds runs.csv.gz, and where they are there costs.csv, predicted*.json (of dry runs) and predictions.json (of
+the blind test). Writes index.html, claims.json, summary.json and figures. Cost: under a minute.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure as Drawn
+
+from experiments.miniature import blind, figures_of_laws, figures_of_studies
+from experiments.miniature.claims import counts, judge_all
+from experiments.miniature.claims_on_coefficients import resampled
+from experiments.miniature.laws import Standing, paper_standings, standings, winner
+from experiments.miniature.page import Material, build_page
+from experiments.miniature.spending import foretold, spending
+from experiments.miniature.study import TABLE, Study, read_study
+from routelaw.errors import InputError
+from routelaw.figures.figure import Figure
+from routelaw.fitting.quantities import parameter_quantities
+from routelaw.report.page import Picture, embedded
+from routelaw.report.whole_folder import whole_folder
+
+HERE = Path(__file__).parent
+
+
+def report(folder: Path, out: Path, *, price: float | None = None) -> dict[str, Any]:
+    """Everything, written to `out`; returns the summary."""
+    study = read_study(folder)
+    claims, made, paper = judge_all(study), standings(study), paper_standings()
+    scored = _scored(study, folder / blind.PREDICTIONS.name)
+    with whole_folder(out, force=True) as place:
+        pictures, not_drawn = _draw(study, made, paper, scored, place)
+        told = foretold(study)
+        material = Material(study, claims, made, paper, _coefficients(study), scored, spending(study, price), told,
+                            pictures, not_drawn)  # fmt: skip
+        (place / "index.html").write_text(build_page(material), encoding="utf-8")
+        _write(place / "claims.json", [claim.as_dict() for claim in claims])
+        noise = study.noise()
+        summary = {
+            "verdicts": counts(claims),
+            "noise": asdict(noise) if noise else None,
+            "laws": [asdict(s) for s in made],
+            "winner": {"ours": winner(made), "paper": winner(paper)},
+            "coefficients": material.coefficients,
+            "blind": {k: v for k, v in scored.items() if k != "runs"} if scored else None,
+            "spending": material.spending.to_dict("records"),
+            "foretold": asdict(told) if told else None,
+            "not_drawn": dict(not_drawn),
+        }
+        _write(place / "summary.json", summary)
+    return summary
+
+
+def _scored(study: Study, predictions: Path) -> dict[str, Any] | None:
+    if not predictions.is_file():
+        return None
+    try:
+        return blind.score(study, json.loads(predictions.read_text(encoding="utf-8")))
+    except InputError:  # predicted, and not trained yet
+        return None
+
+
+def _draw(
+    study: Study, made: list[Standing], paper: list[Standing], scored: dict[str, Any] | None, place: Path
+) -> tuple[list[Picture], list[tuple[str, str]]]:
+    (place / "figures").mkdir()
+    pictures, not_drawn = [], []
+    for name, (title, caption, draw) in _figures(study, made, paper, scored).items():
+        figure = Figure(name, title, caption, lambda _, draw=draw: draw())
+        try:
+            paths = figure.save(study.table, place / "figures")
+        except InputError as error:
+            not_drawn.append((title, str(error)))
+            continue
+        links = [(p.suffix[1:].upper(), f"figures/{p.name}") for p in paths]
+        pictures.append(Picture(f"figure-{name}", title, caption, embedded(paths), links=links))
+    return pictures, not_drawn
+
+
+def _figures(
+    study: Study, made: list[Standing], paper: list[Standing], scored: dict[str, Any] | None
+) -> dict[str, tuple[str, str, Callable[[], Drawn]]]:
+    def blind_test() -> Drawn:
+        if scored is None:
+            raise InputError("nothing was predicted, or the size is not trained yet")
+        return figures_of_laws.draw_blind(scored)
+
+    return {
+        "main": ("The law on our runs", "(a) Validation loss of S-BASE by E and size with the paper's law (dotted). "
+                 "(b) Its level curves; dots are runs. (c) All runs at their effective parameters N̄, dense ones at N.",
+                 lambda: figures_of_laws.draw_main(study)),
+        "law_ranking": ("Laws ranked by a size left out", "Error on each size predicted from the others, with its 90 % "
+                        "interval over resampled sizes; open marks are clearly behind the best. Crosses: the same on "
+                        "the paper's released losses. Grey band: the noise of seeds, below which nothing can be told.",
+                        lambda: figures_of_laws.draw_ranking(made, paper, study.noise())),
+        "blind_test": ("The blind test", "First: error of every law on the largest size, predicted before it was "
+                       "trained. Then each router's models under the best law, the paper's and irreducible: predicted "
+                       "over measured loss, with 90 % intervals; zero is right.", blind_test),
+        "k_and_r": ("Experts per token and share of routed blocks", "Left: loss of K > 1 over the line through K = 1 "
+                    "at equal FLOPs; below zero the FLOPs were better spent on K. Right: loss by the share of blocks "
+                    "that are routed.", lambda: figures_of_studies.draw_k_and_r(study)),
+        "lengths": ("The gain from experts along training", "Slope b of log L in log E at every evaluation, for "
+                    "schedules of several lengths. If it were a matter of tokens alone, the curves would coincide.",
+                    lambda: figures_of_studies.draw_lengths(study)),
+        "balance": ("Sensitivity to the balance weight", "Loss over that of the best weight of each router; the grey "
+                    "band is what seeds do.", lambda: figures_of_studies.draw_balance(study)),
+        "zero_shot": ("Zero-shot losses", "(a) Losses on other text against the validation loss; marks are routers. "
+                      "(b) How much steeper they are in log N than the validation loss.",
+                      lambda: figures_of_studies.draw_transfer(study)),
+    }  # fmt: skip
+
+
+def _coefficients(study: Study) -> list[dict[str, Any]]:
+    """The paper's law by router, with intervals from resampled sizes."""
+    try:
+        draws = resampled(study)
+    except InputError:
+        return []
+    made = []
+    for router, (sizes, _) in draws.items():
+        spans = {}
+        for quantity in parameter_quantities(sizes.fit.law):
+            i = sizes.interval(quantity)
+            spans[quantity.name] = f"{'' if i.open_low else f'{i.low:.3g}'} … {'' if i.open_high else f'{i.high:.3g}'}"
+        made.append({"router": router, "params": sizes.fit.params, "spans": spans, "warnings": sizes.fit.warnings})
+    return made
+
+
+def _write(path: Path, content: Any) -> None:
+    path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, nargs="?", default=HERE)
+    parser.add_argument("--out", type=Path, default=Path("out/miniature/report"))
+    parser.add_argument("--price", type=float, help="of an hour of the device")
+    asked = parser.parse_args()
+    if not (asked.folder / TABLE).is_file():
+        print(f"{asked.folder / TABLE} is not there yet: nothing to report.")
+        return
+    summary = report(asked.folder, asked.out, price=asked.price)
+    found = ", ".join(f"{n} {verdict}" for verdict, n in summary["verdicts"].items())
+    print(f"{asked.out / 'index.html'}: {found}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,118 @@
+"""What the claims are judged on: the run table, what it cost, and the noise floor of its seeds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from routelaw.fitting.noise import NoiseFloor, noise_floor
+from routelaw.fitting.points import SAME_LENGTH
+from routelaw.runs.files import read_runs
+from routelaw.runs.table import FINISHED, RunTable
+
+VALIDATION = "loss_validation"
+PAPER_ROUTERS = ("s-base", "rl-r", "hash")
+BALANCE_DEFAULTS = {"switch": 1e-2, "s-base": 1e-2, "base": 1e-2, "rl-r": 1.0}
+"""Balance weight of a technique that no spec names one for."""
+TABLE, COSTS = "runs.csv.gz", "costs.csv"
+PREDICTED = "predicted*.json"
+"""What `routelaw sweep … --dry-run --json` said of each sweep."""
+
+
+@dataclass(frozen=True, eq=False)
+class Study:
+    table: RunTable
+    costs: pd.DataFrame | None = None
+    """run_id, seconds, tokens_per_second, device, …"""
+    predicted: pd.DataFrame | None = None
+    """run_id and seconds, as a dry run foretold them."""
+    noises: dict[str, NoiseFloor | None] = field(default_factory=dict, repr=False)
+
+    @cached_property
+    def finals(self) -> pd.DataFrame:
+        """The last row of every finished run, with `log_<loss>` beside each loss that the run has there or before."""
+        frame = self.table.frame[self.table.frame["status"] == FINISHED].sort_values("step", kind="stable")
+        filled = frame.groupby("run_id", sort=False)[self.table.losses].ffill()
+        last = frame.assign(**{c: filled[c] for c in filled}).groupby("run_id", sort=False).tail(1)
+        return last.assign(**{f"log_{c}": np.log10(last[c].astype(float)) for c in self.table.losses})
+
+    @cached_property
+    def one_length(self) -> pd.DataFrame:
+        """`finals` of the commonest length: a comparison holds for one length at a time."""
+        plans = self.finals["tokens_planned"]
+        if plans.isna().any() or plans.nunique() < 2:
+            return self.finals
+        share = plans.astype(float) / float(plans.mode().max())
+        return self.finals[share.between(1 / SAME_LENGTH, SAME_LENGTH)]
+
+    def losses(self, router: str, target: str = VALIDATION, **columns: object) -> pd.Series:
+        """log10 L by (size, experts), seeds averaged: the technique's defaults, K = 1 and R = 1/2 unless told."""
+        wanted = {"variant": "", "k": 1, "routing_frequency": 0.5, **columns}
+        rows = self.one_length[self.one_length["router"] == router]
+        if router == "dense":
+            wanted = {"variant": wanted["variant"]}
+        for column, value in wanted.items():
+            equal = np.isclose(rows[column], value) if column == "routing_frequency" else rows[column] == value
+            rows = rows[equal]
+        return rows.groupby(["size", "experts"])[f"log_{target}"].mean().dropna()
+
+    @cached_property
+    def active_params(self) -> dict[str, float]:
+        """Of each size, smallest first."""
+        return self.finals.groupby("size")["active_params"].min().sort_values().to_dict()
+
+    def noise(self, target: str = VALIDATION) -> NoiseFloor | None:
+        if target not in self.noises:
+            self.noises[target] = noise_floor(self.table, target)
+        return self.noises[target]
+
+    def transfer_noise(self, target: str) -> NoiseFloor | None:
+        """Of a zero-shot loss over the validation loss: what both share of a seed cancels."""
+        ratio = self.table.frame[target] / self.table.frame[VALIDATION]
+        return noise_floor(replace(self.table, frame=self.table.frame.assign(ratio=ratio)), "ratio")
+
+
+def read_study(folder: Path) -> Study:
+    """A folder with runs.csv.gz and, where they are there, costs.csv and predicted*.json."""
+    costs = pd.read_csv(folder / COSTS) if (folder / COSTS).is_file() else None
+    rows = [row for path in sorted(folder.glob(PREDICTED)) for row in json.loads(path.read_text("utf-8"))["runs"]]
+    predicted = pd.DataFrame(rows)[["run_id", "seconds"]].drop_duplicates("run_id") if rows else None
+    return Study(plain(read_runs(folder / TABLE)), costs, predicted)
+
+
+def plain(table: RunTable) -> RunTable:
+    """The table with what all runs of a router have in common taken out of their variants.
+
+    A sweep may give every run of a technique the same groups or shuffle: then that is its default here.
+    """
+    frame = table.frame.copy()
+    parts = frame["variant"].map(parts_of)
+    for router, own in parts.groupby(frame["router"]):
+        common = set.intersection(*(set(p.items()) for p in own)) if len(own) else set()
+        kept = own.map(lambda p, common=common: _joined({k: v for k, v in p.items() if (k, v) not in common}))
+        frame.loc[frame["router"] == router, "variant"] = kept
+    return replace(table, frame=frame)
+
+
+def parts_of(variant: str) -> dict[str, str]:
+    """`a=1,shared_decisions` as {"a": "1", "shared_decisions": ""}."""
+    pairs = (part.partition("=") for part in variant.split(",") if part)
+    return {key: value for key, _, value in pairs}
+
+
+def _joined(parts: Mapping[str, str]) -> str:
+    return ",".join(f"{key}={value}" if value else key for key, value in parts.items())
+
+
+def balance_weight(router: str, variant: str) -> float | None:
+    """The balance weight of a run of which nothing else was varied; None for other runs."""
+    parts = parts_of(variant)
+    if set(parts) - {"balance_weight"} or router not in BALANCE_DEFAULTS:
+        return None
+    return float(parts.get("balance_weight", BALANCE_DEFAULTS[router]))

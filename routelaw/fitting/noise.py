@@ -1,0 +1,59 @@
+"""The noise floor: how far apart runs are that differ in nothing but their seed.
+
+No law can predict a run better than another seed of it would, and no difference between two runs that is smaller says
+anything. Spreads of several models are pooled, each with as many degrees of freedom as it has seeds beyond the first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import special
+
+from routelaw.fitting.intervals import DEFAULT_LEVEL
+from routelaw.fitting.points import SAME_MODEL
+from routelaw.runs.table import FINISHED, RunTable
+
+
+@dataclass(frozen=True)
+class NoiseFloor:
+    """Standard deviation of log10 L over seeds, pooled over models."""
+
+    sd: float
+    freedom: int
+    """Degrees of freedom: seeds beyond the first of each model."""
+    low: float
+    high: float
+    """Interval of the standard deviation, from the chi-square distribution."""
+    models: int
+    widest: float
+    """Largest distance between two seeds of one model, in nats."""
+    loss: float
+    """Mean loss of these models, by which a spread of log10 L becomes one in nats."""
+
+    @property
+    def nats(self) -> float:
+        return self.sd * self.loss * float(np.log(10))
+
+
+def noise_floor(table: RunTable, target: str = "loss_validation", level: float = DEFAULT_LEVEL) -> NoiseFloor | None:
+    """The spread over seeds at the end of finished runs; None where no model has two of them."""
+    rows = table.frame[(table.frame["status"] == FINISHED) & table.frame[target].notna()]
+    last = rows.sort_values("step", kind="stable").groupby("run_id", sort=False).tail(1)
+    groups = last.groupby([*SAME_MODEL, "tokens_planned"], dropna=False)[target]
+    seeds = [losses.to_numpy(float) for _, losses in groups if len(losses) > 1]
+    if not seeds:
+        return None
+    freedom = sum(len(s) - 1 for s in seeds)
+    squares = sum(float(((np.log10(s) - np.log10(s).mean()) ** 2).sum()) for s in seeds)
+    low, high = (float(np.sqrt(squares / special.chdtri(freedom, (1 - p * level) / 2))) for p in (1, -1))
+    return NoiseFloor(
+        sd=float(np.sqrt(squares / freedom)),
+        freedom=freedom,
+        low=low,
+        high=high,
+        models=len(seeds),
+        widest=float(max(np.ptp(s) for s in seeds)),
+        loss=float(np.mean(np.concatenate(seeds))),
+    )

@@ -1,0 +1,103 @@
+"""The whole report on drawn runs: page, claims, figures; and on the paper's released losses."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from drawn_runs import World, drawn_costs, true_frame, with_noise
+
+from experiments.miniature import blind, laws, report
+from experiments.miniature.claim import HOLDS
+from experiments.miniature.claims import TESTS
+from experiments.miniature.laws import Standing, paper_standings, winner
+from experiments.miniature.study import Study, plain
+from routelaw.runs.files import write_runs
+from routelaw.runs.table import RunTable
+
+QUICK_LAWS = ("separable", "bilinear", "irreducible", "saturated", "compute")
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The laws that take longest to resample are left to the test of the released losses."""
+    chosen = [law for law in laws.competing_laws() if law.name in QUICK_LAWS]
+    monkeypatch.setattr(laws, "competing_laws", lambda: chosen)
+    monkeypatch.setattr(laws, "DRAWS", 100)
+    monkeypatch.setattr(blind, "DRAWS", 100)
+
+
+@pytest.mark.slow
+def test_everything_is_written(quick: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    world = World()
+    small = with_noise(true_frame(world), world.noise, 0)
+    largest = true_frame(World(studies=False, seeds=False), ("20M",))
+    said = blind.predict(Study(plain(RunTable.from_frame(small, "small"))), largest.drop_duplicates("run_id"))
+    folder, out = tmp_path / "data", tmp_path / "out"
+    folder.mkdir()
+    (folder / "predictions.json").write_text(json.dumps(said))
+    both = pd.concat([small, with_noise(largest, world.noise, 1)])
+    write_runs(RunTable.from_frame(both, "all"), folder / "runs.csv.gz")
+    costs = drawn_costs(both, world)
+    costs.to_csv(folder / "costs.csv", index=False)
+    foretold = [{"run_id": r, "seconds": s / 2} for r, s in zip(costs["run_id"], costs["seconds"], strict=True)]
+    (folder / "predicted_main.json").write_text(json.dumps({"runs": foretold}))
+
+    monkeypatch.setattr(sys, "argv", ["report", str(folder), "--out", str(out), "--price", "2"])
+    report.main()
+    assert "20 holds" in capsys.readouterr().out
+    claims = json.loads((out / "claims.json").read_text())
+    assert [c["name"] for c in claims] == [test.said.name for test in TESTS]
+    assert all(c["verdict"] == HOLDS and c["ours"]["low"] <= c["ours"]["high"] for c in claims)
+    summary = json.loads((out / "summary.json").read_text())
+    assert summary["winner"]["ours"] == "saturated"  # the law that the runs were drawn from
+    assert summary["blind"]["by_law"][0]["law"] == "saturated"
+    assert summary["foretold"]["ratio"] == pytest.approx(2.0)
+    assert summary["noise"]["low"] < world.noise < summary["noise"]["high"]
+    assert sum(row["cost"] for row in summary["spending"]) == pytest.approx(costs["seconds"].sum() / 3600 * 2)
+    assert not summary["not_drawn"]
+    names = {path.stem for path in (out / "figures").glob("*.png")}
+    assert names == {"main", "law_ranking", "blind_test", "k_and_r", "lengths", "balance", "zero_shot"}
+    page = (out / "index.html").read_text()
+    assert all(c["statement"] in page for c in claims)
+
+
+def test_without_a_table_there_is_nothing_to_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    monkeypatch.setattr(sys, "argv", ["report", str(tmp_path), "--out", str(tmp_path / "out")])
+    report.main()
+    assert "not there yet" in capsys.readouterr().out
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_table_of_the_main_sweep_alone(quick: None, tmp_path: Path) -> None:
+    """No studies, no seeds, no costs, nothing predicted: a page that says so."""
+    frame = with_noise(true_frame(World(studies=False, seeds=False)), 3e-4, 0)
+    write_runs(RunTable.from_frame(frame, "main"), tmp_path / "runs.csv.gz")
+    summary = report.report(tmp_path, tmp_path / "out")
+    assert summary["noise"] is None
+    assert summary["blind"] is None
+    assert len(summary["not_drawn"]) == 4
+    assert "not trained" in (tmp_path / "out" / "index.html").read_text()
+
+
+def test_laws_on_the_papers_runs_are_as_committed(quick: None, released: RunTable) -> None:
+    """What stands in paper_laws.json is what its command gives; a size left out needs no draws."""
+    now = {(s.law, s.router): s.leave_size_out for s in laws.standings(Study(plain(released)))}
+    then = {(s.law, s.router): s.leave_size_out for s in paper_standings() if s.law in QUICK_LAWS}
+    assert now.keys() == then.keys()
+    assert all(now[key] == pytest.approx(then[key], rel=0.02) for key in then)
+    # Computed independently of this code, in 1e-4.
+    assert 1e4 * (then["saturated", "s-base"] or 0) == pytest.approx(55.0, abs=0.5)
+    assert 1e4 * (then["irreducible", "hash"] or 0) == pytest.approx(27.2, abs=0.5)
+
+
+def test_the_winner_is_judged_on_all_routers() -> None:
+    def one(law: str, router: str, error: float | None) -> Standing:
+        return Standing(law, router, 4, 20, 0.001, error, None, None, False, None)
+
+    made = [one("a", "hash", 0.002), one("a", "rl-r", 0.002), one("b", "hash", 0.001), one("b", "rl-r", None)]
+    assert winner(made) == "a"
+    assert winner([]) is None

@@ -1,0 +1,52 @@
+"""The spread of seeds, pooled: right on average, with intervals that cover."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from routelaw.fitting.noise import noise_floor
+from routelaw.runs.table import RunTable
+
+SD = 1e-3
+
+
+def seeds_table(rng: np.random.Generator, models: int = 5, seeds: int = 3, status: str = "finished") -> RunTable:
+    rows = [
+        {"run_id": f"{m}-{s}", "router": "hash", "experts": 2 + m, "active_params": 1e6, "seed": s, "step": 10,
+         "loss_validation": 3.0 * 10 ** (SD * rng.standard_normal()), "status": status}
+        for m in range(models)
+        for s in range(seeds)
+    ]  # fmt: skip
+    return RunTable.from_frame(pd.DataFrame(rows), "seeds")
+
+
+def test_pooled_over_models() -> None:
+    rng = np.random.default_rng(0)
+    floors = [noise_floor(seeds_table(rng)) for _ in range(200)]
+    assert all(f is not None and f.freedom == 10 and f.models == 5 for f in floors)
+    assert np.sqrt(np.mean([f.sd**2 for f in floors if f])) == pytest.approx(SD, rel=0.05)
+    assert 0.84 <= np.mean([f.low <= SD <= f.high for f in floors if f]) <= 0.96
+    assert floors[0] is not None
+    assert floors[0].nats == pytest.approx(floors[0].sd * 3 * np.log(10), rel=0.01)
+
+
+def test_of_one_seed_each_nothing_is_known() -> None:
+    assert noise_floor(seeds_table(np.random.default_rng(0), seeds=1)) is None
+
+
+def test_runs_that_did_not_finish_do_not_count() -> None:
+    assert noise_floor(seeds_table(np.random.default_rng(0), status="stopped")) is None
+
+
+def test_lengths_are_not_mixed() -> None:
+    table = seeds_table(np.random.default_rng(0), models=1, seeds=2)
+    apart = table.frame.assign(tokens_planned=[100, 200])
+    assert noise_floor(RunTable.from_frame(apart, "apart")) is None
+
+
+def test_a_diverged_seed_is_left_out() -> None:
+    table = seeds_table(np.random.default_rng(0), models=1)
+    status = ["finished", "finished", "diverged"]
+    floor = noise_floor(RunTable.from_frame(table.frame.assign(status=status), "diverged"))
+    assert floor is not None
+    assert floor.freedom == 1
