@@ -22,10 +22,10 @@ def seeds_table(rng: np.random.Generator, models: int = 5, seeds: int = 3, statu
 
 def test_pooled_over_models() -> None:
     rng = np.random.default_rng(0)
-    floors = [noise_floor(seeds_table(rng)) for _ in range(200)]
+    floors = [noise_floor(seeds_table(rng)) for _ in range(60)]
     assert all(f is not None and f.freedom == 10 and f.models == 5 for f in floors)
-    assert np.sqrt(np.mean([f.sd**2 for f in floors if f])) == pytest.approx(SD, rel=0.05)
-    assert 0.84 <= np.mean([f.low <= SD <= f.high for f in floors if f]) <= 0.96
+    assert np.sqrt(np.mean([f.sd**2 for f in floors if f])) == pytest.approx(SD, rel=0.1)
+    assert 0.8 <= np.mean([f.low <= SD <= f.high for f in floors if f]) < 1
     assert floors[0] is not None
     assert floors[0].nats == pytest.approx(floors[0].sd * 3 * np.log(10), rel=0.01)
 

@@ -85,6 +85,6 @@ def test_what_was_compiled_counts_for_this_code_alone(monkeypatch: pytest.Monkey
         with monkeypatch.context() as patch:
             patch.setattr(package, "__path__", [str(copy)])
             assert our_code.__wrapped__() != before
-    monkeypatch.setattr(torch.compiler.config, "cache_key_tag", "")
-    compile_blocks(model_of(spec_of("dense"), torch.float32))
-    assert torch.compiler.config.cache_key_tag == before
+    with torch.compiler.config.patch(cache_key_tag=""):
+        compile_blocks(model_of(spec_of("dense"), torch.float32))
+        assert torch.compiler.config.cache_key_tag == before
