@@ -26,8 +26,8 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """The laws that take longest to resample are left to the test of the released losses."""
     chosen = [law for law in laws.competing_laws() if law.name in QUICK_LAWS]
     monkeypatch.setattr(laws, "competing_laws", lambda: chosen)
-    monkeypatch.setattr(laws, "DRAWS", 100)
-    monkeypatch.setattr(blind, "DRAWS", 100)
+    monkeypatch.setattr(laws, "DRAWS", 40)
+    monkeypatch.setattr(blind, "DRAWS", 40)
 
 
 @pytest.mark.slow

@@ -99,8 +99,8 @@ NOTHING_TO_SEE = {
 @pytest.mark.parametrize("name", NOTHING_TO_SEE)
 def test_stays_open_when_there_is_nothing_to_see(name: str) -> None:
     """In most draws: a rule at 90 % errs in a tenth of them."""
-    claims = [judge_one(name, study) for study in drawn_studies(NOTHING_TO_SEE[name], range(5))]
-    assert [claim.verdict for claim in claims].count(OPEN) >= 3, claims
+    claims = [judge_one(name, study) for study in drawn_studies(NOTHING_TO_SEE[name], range(3))]
+    assert [claim.verdict for claim in claims].count(OPEN) >= 2, claims
 
 
 def test_false_verdicts_are_rare() -> None:
