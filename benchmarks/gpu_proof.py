@@ -35,7 +35,7 @@ from budget import bounded
 from ledger import rounded
 from proof_curves import Batches, Verdict, curves, signed_most, text_batches, verdict
 from proof_gradients import LIMIT, compared, most_over
-from proof_paths import EVERY_KERNEL, FAST, NARROW, RELATIVE, WIDE, WITHOUT, Way
+from proof_paths import EVERY_KERNEL, FAST, RELATIVE, WIDE, WITHOUT, Way
 
 from routelaw.bench.clock import CUDA, DEVICE, here, wait
 from routelaw.bench.models import graphs_made, waits
@@ -73,7 +73,7 @@ def prove_curves(batches: Batches, options: argparse.Namespace) -> Iterator[Foun
 def taken_by(router: str, path: str) -> bool:
     """Whether a model with this router takes the path at all."""
     absent = {"sinkhorn kernel": router != "s-base", "grouped product": router == "dense"}
-    return not absent.get(path, path == NARROW and router in ("dense", "hash"))
+    return not absent.get(path, False)
 
 
 def without_each(names: list[str], spec: RunSpec, batches: Batches, options: argparse.Namespace) -> Iterator[Found]:

@@ -5,7 +5,6 @@ A CPU is shared with whatever else runs, which only ever adds to a time: the lea
 
 from __future__ import annotations
 
-import gc
 import statistics
 import time
 from collections.abc import Callable, Mapping
@@ -17,6 +16,7 @@ import torch
 from torch import Tensor
 
 from routelaw.bench.table import Machine, Row, row
+from routelaw.training.device import release as give_back
 
 CUDA = torch.cuda.is_available()
 DEVICE = torch.device("cuda" if CUDA else "cpu")
@@ -91,9 +91,7 @@ def attempt(name: str, measure: Callable[[], Row]) -> Row:
 def release() -> None:
     """Memory that nobody refers to, and what was compiled: the compiler counts variants of a function, and gives up."""
     torch._dynamo.reset()
-    gc.collect()
-    if CUDA:
-        torch.cuda.empty_cache()
+    give_back()
 
 
 def reason(error: Exception) -> str:

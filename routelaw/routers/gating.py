@@ -6,9 +6,9 @@ Shapes: T tokens, D width, E experts, K choices, N = T·K assignments.
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from routelaw.kernels.wide_product import wide_linear
 from routelaw.routers.balance import balance_loss
 from routelaw.routers.choice import choose
 from routelaw.routers.router import Losses, RouteContext, Routing, token_major
@@ -19,9 +19,14 @@ def linear_parameters(width: int, experts: int) -> tuple[nn.Parameter, nn.Parame
     return nn.Parameter(torch.zeros(experts, width)), nn.Parameter(torch.zeros(experts))
 
 
+def widened(x: Tensor) -> Tensor:
+    """In float32 at least; float64 stays."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
 def linear_logits(x_TD: Tensor, weight_ED: Tensor, bias_E: Tensor) -> Tensor:
-    logits_TE = wide_linear(x_TD, weight_ED)
-    return logits_TE + bias_E.to(logits_TE.dtype)
+    x_TD = widened(x_TD)
+    return F.linear(x_TD, weight_ED.to(x_TD.dtype), bias_E.to(x_TD.dtype))
 
 
 def mean_over_valid(value_T: Tensor, valid_T: Tensor) -> Tensor:

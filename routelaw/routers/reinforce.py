@@ -29,10 +29,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from routelaw.errors import InputError
-from routelaw.kernels.wide_product import wide_linear
 from routelaw.routers.balance import balance_loss
 from routelaw.routers.choice import choose, tie_order
-from routelaw.routers.gating import balance_of, entropy, linear_logits, linear_parameters, mean_over_valid
+from routelaw.routers.gating import balance_of, entropy, linear_logits, linear_parameters, mean_over_valid, widened
 from routelaw.routers.router import Losses, RouteContext, Router, Routing, one_of, register, token_major
 from routelaw.specs.run import RouterSpec
 
@@ -155,8 +154,9 @@ class Reinforce(Router):
     def _baseline(self, x_TD: Tensor) -> Tensor | None:
         if not self.variant.baseline:
             return None
-        hidden_TH = F.gelu(wide_linear(x_TD.detach(), self.value_in))
-        return hidden_TH @ self.value_out.to(hidden_TH.dtype)
+        x_TD = widened(x_TD.detach())
+        hidden_TH = F.gelu(F.linear(x_TD, self.value_in.to(x_TD.dtype)))
+        return hidden_TH @ self.value_out.to(x_TD.dtype)
 
     def _credited_together(self, ctx: RouteContext) -> int:
         if self.options.credit == "token":

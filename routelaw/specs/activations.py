@@ -203,12 +203,11 @@ class Pass:
 
     @property
     def router_parts(self) -> list[Kept]:
-        """Its input in wide numbers (on a GPU as it is), log-probabilities, probabilities and the balance loss's
-        coefficients."""
+        """Its input in wide numbers, log-probabilities, probabilities and the balance loss's coefficients."""
         router, width, T = self.spec.router, self.spec.model.architecture.d_model, self.tokens
         if router.name == "hash":
             return []
-        widened = 0 if self.gpu or self.number >= WIDE else T * width * WIDE
+        widened = T * width * WIDE if self.number < WIDE else 0
         parts = [Kept("the router's input", "T·d·4", widened)]
         table = T * router.experts * self.wide
         if router.name != "rl-r":
@@ -217,8 +216,7 @@ class Pass:
         parts.append(Kept("its tables", "4·T·E·w", 4 * table))
         if has_baseline(self.spec):
             hidden = 2 * T * max(width // 8, 1) * self.wide
-            formula = "2·T·d/8·w" if self.gpu else "T·d·4 + 2·T·d/8·w"
-            parts.append(Kept("the baseline's input and hidden layer", formula, hidden + widened))
+            parts.append(Kept("the baseline's input and hidden layer", "T·d·4 + 2·T·d/8·w", hidden + widened))
         return parts
 
 
