@@ -35,7 +35,7 @@ from budget import bounded
 from ledger import rounded
 from proof_curves import Batches, Verdict, curves, signed_most, text_batches, verdict
 from proof_gradients import LIMIT, compared, most_over
-from proof_paths import EVERY_KERNEL, FAST, RELATIVE, WIDE, WITHOUT, Way
+from proof_paths import EVERY_KERNEL, FAST, NARROW, RELATIVE, WIDE, WITHOUT, Way
 
 from routelaw.bench.clock import CUDA, DEVICE, here, wait
 from routelaw.bench.models import graphs_made, waits
@@ -73,7 +73,7 @@ def prove_curves(batches: Batches, options: argparse.Namespace) -> Iterator[Foun
 def taken_by(router: str, path: str) -> bool:
     """Whether a model with this router takes the path at all."""
     absent = {"sinkhorn kernel": router != "s-base", "grouped product": router == "dense"}
-    return not absent.get(path, False)
+    return not absent.get(path, path == NARROW and router in ("dense", "hash"))
 
 
 def without_each(names: list[str], spec: RunSpec, batches: Batches, options: argparse.Namespace) -> Iterator[Found]:
@@ -109,7 +109,7 @@ def without_each(names: list[str], spec: RunSpec, batches: Batches, options: arg
 
 
 def prove_gradients(batches: Batches, options: argparse.Namespace) -> Iterator[Found]:
-    for positions, router in product(POSITIONS, ("hash", *options.routers)):
+    for positions, router in product(POSITIONS, options.gradients):
         what = f"gradients {router} {positions}"
         try:
             torch._dynamo.reset()
@@ -193,7 +193,10 @@ def main() -> None:
     parser.add_argument("--parts", nargs="+", default=list(PARTS), choices=list(PARTS))
     parser.add_argument("--corpus", type=Path, help="folder of a corpus; a Markov chain where there is none")
     parser.add_argument("--size", default="3M")
-    parser.add_argument("--routers", nargs="+", default=["s-base", "switch"])
+    parser.add_argument("--routers", nargs="+", default=["s-base", "switch"], help="of the curves")
+    parser.add_argument(
+        "--gradients", nargs="+", default=["hash", "s-base", "switch", "rl-r"], help="routers of that part"
+    )
     parser.add_argument("--steady", nargs="+", default=["dense", "s-base", "switch", "rl-r", "hash"])
     parser.add_argument("--positions", default="xl", choices=POSITIONS, help="of the curves")
     parser.add_argument("--experts", type=int, default=8)

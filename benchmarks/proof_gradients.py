@@ -17,13 +17,14 @@ import torch
 from proof_paths import FAST, PLAIN, Way, replaced
 from torch import Tensor
 
+import routelaw.routers.reinforce as reinforce_module
 import routelaw.routers.sinkhorn as sinkhorn_module
 import routelaw.routers.switch as switch_module
 from routelaw.model.transformer import Transformer
 from routelaw.training.step import layer_losses, step_context, weighted_sum
 
 LIMIT = 1e-2
-CHOOSERS = {"s-base": sinkhorn_module, "switch": switch_module}
+CHOOSERS = {"s-base": sinkhorn_module, "switch": switch_module, "rl-r": reinforce_module}
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,8 @@ from torch import Tensor
 
 import routelaw.model.attention as attention_module
 import routelaw.model.experts as experts_module
+import routelaw.routers.gating as gating_module
+import routelaw.routers.reinforce as reinforce_module
 import routelaw.routers.sinkhorn as sinkhorn_module
 from routelaw.bench.clock import CUDA, DEVICE, DTYPE
 from routelaw.kernels.sinkhorn import sinkhorn
@@ -34,6 +36,7 @@ BACKEND = "inductor" if CUDA else "aot_eager"
 """On a CPU only the way is tried, and there the compiler takes a minute."""
 RELATIVE = "relative attention in pieces"
 """The path that only positions `xl` take."""
+NARROW = "router's product of narrow numbers"
 
 
 @dataclass(frozen=True)
@@ -141,11 +144,25 @@ def plain_nll(model: Transformer, hidden_TD: Tensor, target_T: Tensor) -> Tensor
     return F.cross_entropy(logits_TV.to(wide), target_T, reduction="none")
 
 
+def widened_linear(x_TD: Tensor, weight_ED: Tensor) -> Tensor:
+    wide = torch.promote_types(x_TD.dtype, torch.float32)
+    return F.linear(x_TD.to(wide), weight_ED.to(wide))
+
+
+@contextmanager
+def widened_routers() -> Iterator[None]:
+    with ExitStack() as stack:
+        for module in (gating_module, reinforce_module):
+            stack.enter_context(replaced(module, "wide_linear", widened_linear))
+        yield
+
+
 PATCHES: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "sinkhorn kernel": lambda: replaced(sinkhorn_module, "expert_potentials", plain_potentials),
     "grouped product": lambda: replaced(experts_module, "product_by_expert", sliced_product),
     "loss by pieces": lambda: replaced(Transformer, "token_nll", plain_nll),
     RELATIVE: lambda: replaced(attention_module, "relative_attention", biased),
+    NARROW: widened_routers,
 }
 WAITING = ("sinkhorn kernel", "grouped product")
 """Their plain forms read sizes or sums on the host, so a step with them cannot be recorded."""

@@ -6,9 +6,9 @@ Shapes: T tokens, D width, E experts, K choices, N = T·K assignments.
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
+from routelaw.kernels.wide_product import wide_linear
 from routelaw.routers.balance import balance_loss
 from routelaw.routers.choice import choose
 from routelaw.routers.router import Losses, RouteContext, Routing, token_major
@@ -19,14 +19,9 @@ def linear_parameters(width: int, experts: int) -> tuple[nn.Parameter, nn.Parame
     return nn.Parameter(torch.zeros(experts, width)), nn.Parameter(torch.zeros(experts))
 
 
-def widened(x: Tensor) -> Tensor:
-    """In float32 at least; float64 stays."""
-    return x.to(torch.promote_types(x.dtype, torch.float32))
-
-
 def linear_logits(x_TD: Tensor, weight_ED: Tensor, bias_E: Tensor) -> Tensor:
-    x_TD = widened(x_TD)
-    return F.linear(x_TD, weight_ED.to(x_TD.dtype), bias_E.to(x_TD.dtype))
+    logits_TE = wide_linear(x_TD, weight_ED)
+    return logits_TE + bias_E.to(logits_TE.dtype)
 
 
 def mean_over_valid(value_T: Tensor, valid_T: Tensor) -> Tensor:
@@ -45,15 +40,22 @@ def gated_routing(
     log_probability_TE = torch.log_softmax(logits_TE, 1)
     probability_TE = log_probability_TE.exp()
     gate_TE = probability_TE if weight == "softmax" else torch.sigmoid(logits_TE)
-    preferred_T = choose(logits_TE, 1, order_TE)[:, 0]
-    total, groups = balance_loss(probability_TE, preferred_T, ctx)
     return Routing(
         token_N=token_major(len(expert_TK), expert_TK.shape[1], expert_TK.device),
         expert_N=expert_TK.flatten(),
         weight_N=gate_TE.gather(1, expert_TK).flatten(),
-        aux={"balance_sum": total, "balance_count": groups},
+        aux=balance_prepared(logits_TE, probability_TE, order_TE, ctx),
         metrics={"entropy": mean_over_valid(entropy(log_probability_TE.detach()), ctx.valid_T)},
     )
+
+
+def balance_prepared(
+    logits_TE: Tensor, probability_TE: Tensor, order_TE: Tensor, ctx: RouteContext
+) -> dict[str, Tensor]:
+    """What `balance_of` reads from a routing: tokens count for the expert they prefer, wherever they went."""
+    preferred_T = choose(logits_TE, 1, order_TE)[:, 0]
+    total, groups = balance_loss(probability_TE, preferred_T, ctx)
+    return {"balance_sum": total, "balance_count": groups}
 
 
 def balance_of(routing: Routing) -> Losses:

@@ -29,9 +29,16 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from routelaw.errors import InputError
-from routelaw.routers.balance import balance_loss
+from routelaw.kernels.wide_product import wide_linear
 from routelaw.routers.choice import choose, tie_order
-from routelaw.routers.gating import balance_of, entropy, linear_logits, linear_parameters, mean_over_valid, widened
+from routelaw.routers.gating import (
+    balance_of,
+    balance_prepared,
+    entropy,
+    linear_logits,
+    linear_parameters,
+    mean_over_valid,
+)
 from routelaw.routers.router import Losses, RouteContext, Router, Routing, one_of, register, token_major
 from routelaw.specs.run import RouterSpec
 
@@ -117,8 +124,6 @@ class Reinforce(Router):
         order_TE = tie_order(ctx, self.experts)
         scores_TE, correction_T = self._scores(log_policy_TE.detach(), order_TE, ctx)
         expert_TK = choose(scores_TE, self.k, order_TE)
-        preferred_T = choose(logits_TE, 1, order_TE)[:, 0]
-        balance_sum, balance_count = balance_loss(log_policy_TE.exp(), preferred_T, ctx)
         entropy_T = torch.where(ctx.valid_T, entropy(log_policy_TE), 0.0)
         baseline_T = self._baseline(x_TD)
         return Routing(
@@ -126,8 +131,7 @@ class Reinforce(Router):
             expert_N=expert_TK.flatten(),
             weight_N=None,
             aux={
-                "balance_sum": balance_sum,
-                "balance_count": balance_count,
+                **balance_prepared(logits_TE, log_policy_TE.exp(), order_TE, ctx),
                 "log_policy_TK": log_policy_TE.gather(1, expert_TK),
                 "correction_T": correction_T,
                 "entropy_sum": entropy_T.sum(),
@@ -154,9 +158,8 @@ class Reinforce(Router):
     def _baseline(self, x_TD: Tensor) -> Tensor | None:
         if not self.variant.baseline:
             return None
-        x_TD = widened(x_TD.detach())
-        hidden_TH = F.gelu(F.linear(x_TD, self.value_in.to(x_TD.dtype)))
-        return hidden_TH @ self.value_out.to(x_TD.dtype)
+        hidden_TH = F.gelu(wide_linear(x_TD.detach(), self.value_in))
+        return hidden_TH @ self.value_out.to(hidden_TH.dtype)
 
     def _credited_together(self, ctx: RouteContext) -> int:
         if self.options.credit == "token":

@@ -203,11 +203,12 @@ class Pass:
 
     @property
     def router_parts(self) -> list[Kept]:
-        """Its input in wide numbers, log-probabilities, probabilities and the balance loss's coefficients."""
+        """Its input in wide numbers (on a GPU as it is), log-probabilities, probabilities and the balance loss's
+        coefficients."""
         router, width, T = self.spec.router, self.spec.model.architecture.d_model, self.tokens
         if router.name == "hash":
             return []
-        widened = T * width * WIDE if self.number < WIDE else 0
+        widened = 0 if self.gpu or self.number >= WIDE else T * width * WIDE
         parts = [Kept("the router's input", "T·d·4", widened)]
         table = T * router.experts * self.wide
         if router.name != "rl-r":
@@ -216,7 +217,8 @@ class Pass:
         parts.append(Kept("its tables", "4·T·E·w", 4 * table))
         if has_baseline(self.spec):
             hidden = 2 * T * max(width // 8, 1) * self.wide
-            parts.append(Kept("the baseline's input and hidden layer", "T·d·4 + 2·T·d/8·w", hidden + widened))
+            formula = "2·T·d/8·w" if self.gpu else "T·d·4 + 2·T·d/8·w"
+            parts.append(Kept("the baseline's input and hidden layer", formula, hidden + widened))
         return parts
 
 

@@ -102,7 +102,7 @@ def test_what_waits_for_the_device_is_not_recorded(script: Script) -> None:
         assert not without[name].recorded
 
 
-@pytest.mark.parametrize("router", ["s-base", "switch", "hash"])
+@pytest.mark.parametrize("router", ["s-base", "switch", "rl-r", "hash"])
 def test_forced_decisions_are_the_ones_taken(script: Script, router: str) -> None:
     gradients, paths = script("proof_gradients"), script("proof_paths")
     spec = RunSpec(

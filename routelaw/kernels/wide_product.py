@@ -1,0 +1,70 @@
+"""A linear map of bfloat16 numbers with a result in float32, for routers: as exact as if all were widened, and quick.
+
+A product of two bfloat16 numbers fits into float32, and tensor cores add in float32: widening both sides first computes
+the same, many times slower. On the way back the gradient is float32. It is split into two bfloat16 numbers, which hold
+16 of its 24 bits, and both are multiplied at once, so that what comes out is rounded to bfloat16 once, as any gradient
+is. On a CPU, and in other precisions, everything is widened.
+
+Shapes: T tokens, D and E widths.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+def wide_linear(x_TD: Tensor, weight_ED: Tensor) -> Tensor:
+    """x·weightᵀ in float32, or float64 where x is."""
+    if x_TD.is_cuda and x_TD.dtype == weight_ED.dtype == torch.bfloat16:
+        return narrow_linear(x_TD, weight_ED)
+    wide = torch.promote_types(x_TD.dtype, torch.float32)
+    return F.linear(x_TD.to(wide), weight_ED.to(wide))
+
+
+@torch.library.custom_op("routelaw::narrow_linear", mutates_args=())
+def narrow_linear(x_TD: Tensor, weight_ED: Tensor) -> Tensor:
+    """Of bfloat16, in float32."""
+    return _product(x_TD, weight_ED.T)
+
+
+@narrow_linear.register_fake
+def _(x_TD: Tensor, weight_ED: Tensor) -> Tensor:
+    return x_TD.new_empty(x_TD.shape[0], weight_ED.shape[0], dtype=torch.float32)
+
+
+@torch.library.custom_op("routelaw::narrow_linear_gradients", mutates_args=())
+def narrow_linear_gradients(gradient_TE: Tensor, x_TD: Tensor, weight_ED: Tensor) -> tuple[Tensor, Tensor]:
+    """Of x and of the weight."""
+    high_TE = gradient_TE.to(torch.bfloat16)
+    low_TE = (gradient_TE - high_TE).to(torch.bfloat16)
+    both_TE = torch.cat([high_TE, low_TE], 1)
+    of_x_TD = both_TE @ torch.cat([weight_ED, weight_ED])
+    high_ED, low_ED = _product(both_TE.T, x_TD).chunk(2)
+    return of_x_TD, (high_ED + low_ED).to(weight_ED.dtype)
+
+
+@narrow_linear_gradients.register_fake
+def _(gradient_TE: Tensor, x_TD: Tensor, weight_ED: Tensor) -> tuple[Tensor, Tensor]:
+    return x_TD.new_empty(x_TD.shape), weight_ED.new_empty(weight_ED.shape)
+
+
+def _product(a: Tensor, b: Tensor) -> Tensor:
+    if a.is_cuda:
+        return torch.mm(a, b, out_dtype=torch.float32)
+    return a.to(torch.float32) @ b.to(torch.float32)  # for tests
+
+
+def _keep(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+    ctx.save_for_backward(*inputs)
+
+
+def _backward(ctx: Any, gradient_TE: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    of_x, of_weight = narrow_linear_gradients(gradient_TE, *ctx.saved_tensors)
+    return (of_x if ctx.needs_input_grad[0] else None), (of_weight if ctx.needs_input_grad[1] else None)
+
+
+narrow_linear.register_autograd(_backward, setup_context=_keep)

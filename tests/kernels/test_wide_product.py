@@ -1,0 +1,68 @@
+"""A float32 product of bfloat16 numbers: as exact as with everything widened, forwards and backwards."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from routelaw.kernels.wide_product import narrow_linear, wide_linear
+
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
+SHAPES = [(512, 96, 64), (257, 40, 3), (1, 8, 1), (2048, 64, 512)]
+
+
+def problem(shape: tuple[int, int, int], device: str, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+    """x, weight, and a gradient whose numbers differ by orders of magnitude."""
+    T, D, E = shape
+    draw = torch.Generator().manual_seed(seed)
+    x, weight = (torch.randn(n, D, generator=draw).to(torch.bfloat16) for n in (T, E))
+    gradient = torch.randn(T, E, generator=draw) * 10 ** (3 * torch.rand(T, E, generator=draw) - 3)
+    return x.to(device).requires_grad_(), weight.to(device).requires_grad_(), gradient.to(device)
+
+
+def relative(found: Tensor, exact: Tensor) -> float:
+    return float((found.detach().double() - exact).norm() / exact.norm())
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_against_float64(shape: tuple[int, int, int], device: str) -> None:
+    if device == "cuda" and not torch.cuda.is_available():
+        pytest.skip("needs a CUDA device")
+    x, weight, gradient = problem(shape, device)
+    made = narrow_linear(x, weight)
+    assert made.dtype == torch.float32
+    of_x, of_weight = torch.autograd.grad(made, [x, weight], gradient)
+    assert of_x.dtype == of_weight.dtype == torch.bfloat16
+    wide_x, wide_weight = x.detach().double(), weight.detach().double()
+    assert relative(made, F.linear(wide_x, wide_weight)) < 1e-6
+    rounding = 2**-9  # what is left when a number is rounded to bfloat16
+    assert relative(of_x, gradient.double() @ wide_weight) < rounding
+    assert relative(of_weight, gradient.double().T @ wide_x) < rounding
+
+
+def test_both_halves_of_a_gradient_count() -> None:
+    """Where the first ones cancel, nothing but the second is left."""
+    x = torch.ones(4096, 8, dtype=torch.bfloat16)
+    weight = torch.zeros(2, 8, dtype=torch.bfloat16, requires_grad=True)
+    gradient = torch.full((4096, 2), 1 + 2**-9)  # bfloat16 makes 1 of it
+    gradient[::2] = -1
+    (of_weight,) = torch.autograd.grad(narrow_linear(x, weight), [weight], gradient)
+    assert torch.equal(of_weight.float(), torch.full((2, 8), 2048 * 2**-9))
+
+
+def test_a_compiler_takes_it_whole() -> None:
+    x, weight, gradient = problem((64, 16, 4), "cpu")
+    compiled = torch.compile(lambda x, weight: narrow_linear(x * 2, weight).sin(), fullgraph=True, backend="aot_eager")
+    found = torch.autograd.grad(compiled(x, weight), [x, weight], gradient)
+    wanted = torch.autograd.grad(narrow_linear(x * 2, weight).sin(), [x, weight], gradient)
+    assert all(torch.equal(a, b) for a, b in zip(found, wanted, strict=True))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_elsewhere_everything_is_widened(dtype: torch.dtype) -> None:
+    x, weight = torch.randn(5, 4).to(dtype), torch.randn(3, 4).to(dtype)
+    wide = torch.promote_types(dtype, torch.float32)
+    assert torch.equal(wide_linear(x, weight), F.linear(x.to(wide), weight.to(wide)))
