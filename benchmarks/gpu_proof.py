@@ -63,9 +63,10 @@ def spec_of(router: str, positions: str, steps: int, options: argparse.Namespace
 
 def prove_curves(batches: Batches, options: argparse.Namespace) -> Iterator[Found]:
     for router in options.routers:
-        usual = [name for name in WITHOUT if name != RELATIVE and taken_by(router, name)]
-        left_out = {options.positions: usual}
-        left_out.setdefault("xl", []).append(RELATIVE)
+        taken = [name for name in options.without if taken_by(router, name)]
+        left_out = {options.positions: [name for name in taken if name != RELATIVE]}
+        if RELATIVE in taken:
+            left_out.setdefault("xl", []).append(RELATIVE)
         for positions, names in left_out.items():
             yield from without_each(names, spec_of(router, positions, options.steps, options), batches, options)
 
@@ -83,17 +84,20 @@ def without_each(names: list[str], spec: RunSpec, batches: Batches, options: arg
     except Exception as error:
         print(f"{what} failed: {_words(error)}", flush=True)
         return
+    wide_SN = np.full_like(reference_SN, np.nan)
     try:
-        wide_SN = curves(WIDE, spec, batches, options.seeds)
+        if options.float32:
+            wide_SN = curves(WIDE, spec, batches, options.seeds)
     except Exception as error:
         print(f"{what} in float32 failed: {_words(error)}", flush=True)
-        wide_SN = np.full_like(reference_SN, np.nan)
 
     def ends(curve_SN: np.ndarray) -> dict[str, Any]:
-        return {"last": rounded(curve_SN[:, -20:].mean()), "from float32": rounded(signed_most(wide_SN, curve_SN))}
+        last = {"last": rounded(curve_SN[:, -20:].mean())}
+        return last | ({"from float32": rounded(signed_most(wide_SN, curve_SN))} if options.float32 else {})
 
     yield f"{what} reference", {"first": rounded(reference_SN[:, 0].mean()), **ends(reference_SN)}
-    yield f"{what} in float32", {"last": ends(wide_SN)["last"]}
+    if options.float32:
+        yield f"{what} in float32", {"last": ends(wide_SN)["last"]}
     for name in names:
         try:
             other_SN = curves(WITHOUT[name], spec, batches, options.seeds)
@@ -199,6 +203,8 @@ def main() -> None:
     )
     parser.add_argument("--steady", nargs="+", default=["dense", "s-base", "switch", "rl-r", "hash"])
     parser.add_argument("--positions", default="xl", choices=POSITIONS, help="of the curves")
+    parser.add_argument("--without", nargs="+", default=list(WITHOUT), choices=list(WITHOUT), help="in the curves")
+    parser.add_argument("--float32", action=argparse.BooleanOptionalAction, default=True, help="a curve of that, too")
     parser.add_argument("--experts", type=int, default=8)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=300)

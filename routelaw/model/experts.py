@@ -2,7 +2,7 @@
 
 Assignments are sorted by expert, dropped ones last, so an expert's tokens are a slice of the rows (grouped_product.py).
 The rows of dropped assignments may be uninitialised, forwards and backwards. They are masked where they would get out:
-in the output of `combine` and in the gradient of `dispatch`, never multiplied by zero.
+before they are weighted and in the gradient of dispatch, never multiplied by zero.
 
 Spread over processes, each has some of the experts (whole layers of them where nothing is spread): sorted rows are
 already in the order of the processes they go to, one all-to-all takes them there and another one back. Tensor-parallel
@@ -45,29 +45,39 @@ class _Dispatch(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient_ND: Tensor) -> tuple[Tensor, None, None, None]:  # pyrefly: ignore
         inverse_N, kept_N = ctx.saved_tensors
-        gradient_ND = gradient_ND.index_select(0, inverse_N).masked_fill_(~kept_N[:, None], 0)
+        gradient_ND = rows_at(gradient_ND, inverse_N).masked_fill_(~kept_N[:, None], 0)
         if len(inverse_N) == ctx.tokens:
             return gradient_ND, None, None, None
         return gradient_ND.view(ctx.tokens, -1, gradient_ND.shape[1]).sum(1), None, None, None
 
 
-class _Combine(torch.autograd.Function):
-    """Rows back in token-major order, zero where the assignment was dropped: the transpose of dispatch."""
+class _Permuted(torch.autograd.Function):
+    """Rows in another order; its gradient puts them back."""
 
     @staticmethod
-    def forward(y_ND: Tensor, order_N: Tensor, inverse_N: Tensor, kept_N: Tensor) -> Tensor:
-        # Not in place: of what a function changed in its forward, torch 2.11 compiles a gradient of zero.
-        return y_ND.index_select(0, inverse_N).masked_fill(~kept_N[:, None], 0)
+    def forward(x_N: Tensor, order_N: Tensor, inverse_N: Tensor) -> Tensor:
+        return x_N.index_select(0, order_N)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-        ctx.save_for_backward(inputs[1], inputs[3])
+        ctx.save_for_backward(inputs[2])
 
     @staticmethod
-    def backward(ctx: Any, gradient_ND: Tensor) -> tuple[Tensor, None, None, None]:  # pyrefly: ignore
-        order_N, kept_N = ctx.saved_tensors
-        gradient_ND = gradient_ND.index_select(0, order_N)
-        return gradient_ND.masked_fill_(~kept_N.index_select(0, order_N)[:, None], 0), None, None, None
+    def backward(ctx: Any, gradient_N: Tensor) -> tuple[Tensor, None, None]:  # pyrefly: ignore
+        (inverse_N,) = ctx.saved_tensors
+        return gradient_N.index_select(0, inverse_N), None, None
+
+
+@torch.library.custom_op("routelaw::rows_at", mutates_args=())
+def rows_at(x_ND: Tensor, index_N: Tensor) -> Tensor:
+    """A gather that a compiler leaves alone: done inside the sum over tokens of a LayerNorm's gradient it was a quarter
+    of a routed layer's extra cost (H200, HASH at 370M; LOG.md)."""
+    return x_ND.index_select(0, index_N)
+
+
+@rows_at.register_fake
+def _(x_ND: Tensor, index_N: Tensor) -> Tensor:
+    return x_ND.new_empty(index_N.shape[0], x_ND.shape[1])
 
 
 def shortest_integer(largest: int) -> torch.dtype:
@@ -122,9 +132,11 @@ class Experts(nn.Module):
             added_ND = self._elsewhere(rows_ND, residual_ND, taken_E)  # pyrefly: ignore
         else:
             added_ND = self._computed(rows_ND, residual_ND, queue_N.to(torch.int64), ends_E)
-        added_ND: Tensor = _Combine.apply(added_ND, order_N, inverse_N, kept_N)  # pyrefly: ignore
-        if routing.weight_N is not None:
-            added_ND = added_ND * routing.weight_N[:, None].to(added_ND.dtype)
+        added_ND = added_ND.masked_fill((queue_N == self.experts)[:, None], 0)
+        if routing.weight_N is not None:  # before they go back: gradients of both then take one pass over the rows
+            weight_N: Tensor = _Permuted.apply(routing.weight_N, order_N, inverse_N)  # pyrefly: ignore
+            added_ND = added_ND * weight_N[:, None].to(added_ND.dtype)
+        added_ND: Tensor = _Permuted.apply(added_ND, inverse_N, order_N)  # pyrefly: ignore
         return added_ND if N == T else added_ND.view(T, -1, D).sum(1)
 
     def _computed(self, rows_ND: Tensor, residual_ND: Tensor | None, queue_N: Tensor, ends_E: Tensor) -> Tensor:

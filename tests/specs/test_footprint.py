@@ -18,6 +18,7 @@ from routelaw.specs.architecture import Architecture
 from routelaw.specs.footprint import NUMBER, footprint
 from routelaw.specs.run import ModelSpec, RouterSpec, RunSpec, TrainSpec
 from routelaw.specs.sizes import get_size
+from routelaw.training.device import release
 from routelaw.training.step import train_step
 
 SMALL = Architecture(48, 3, 3, 20)
@@ -204,7 +205,7 @@ def test_an_unknown_precision_is_refused() -> None:
 def test_the_peak_on_a_gpu(router: RouterSpec, precision: str) -> None:
     spec = make(router, get_size("0.8M"), length=256, batch=32, vocabulary=4096)
     spec = replace(spec, train=replace(spec.train, steps=100))
-    torch.cuda.empty_cache()
+    release()  # or what another test left is freed on the way
     before = torch.cuda.memory_allocated()
     model, optimizer = built(spec, precision, "cuda")
     tokens_BS = some_tokens(spec, spec.train.batch, "cuda")
