@@ -1,4 +1,4 @@
-"""All claims, in the order of the issue they answer: the main sweep first, then K and R, then training."""
+"""All claims, in the order of the issue they answer: the main sweep first, then K and R, weights, training."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from experiments.miniature import (
     claims_on_architecture,
+    claims_on_balance,
     claims_on_coefficients,
     claims_on_losses,
     claims_on_training,
@@ -14,7 +15,7 @@ from experiments.miniature import (
 from experiments.miniature.claim import FAILS, HOLDS, OPEN, Claim, Test
 from experiments.miniature.study import Study
 
-ROOMS = (claims_on_losses, claims_on_coefficients, claims_on_architecture, claims_on_training)
+ROOMS = (claims_on_losses, claims_on_coefficients, claims_on_architecture, claims_on_balance, claims_on_training)
 TESTS: tuple[Test, ...] = tuple(test for room in ROOMS for test in room.TESTS)
 
 

@@ -11,6 +11,8 @@ from experiments.miniature.claim import FAILS, HOLDS, NOT_TRAINED, OPEN, Effect,
 from experiments.miniature.effects import PERCENT, both_levels, mean_effect, shared_effect, slope_effect
 from experiments.miniature.study import PAPER_ROUTERS, VALIDATION, Study
 from routelaw.figures.style import router_label
+from routelaw.fitting.noise import SAME_MODEL
+from routelaw.runs.table import FINISHED
 
 THREE_SEEDS = 1.693
 """Expected range of three normal values, in standard deviations."""
@@ -103,6 +105,22 @@ def better(one: str, other: str, study: Study) -> tuple[Effect, str, str] | str:
     return effect, effect.verdict(), f"{router_label(one)} has the lower loss in {won} of {len(gap)} pairs."
 
 
+def seeds_along(study: Study) -> pd.DataFrame:
+    """Largest distance between seeds in nats: a row for each number of tokens, a column for each (router, size, E), of
+    several models with these the one whose seeds are furthest apart. Tokens count at which all seeds were evaluated."""
+    frame = study.table.frame
+    rows = frame[(frame["status"] == FINISHED) & (frame["tokens"] > 0) & frame[VALIDATION].notna()]
+    made = {}
+    for _, own in rows.groupby([*SAME_MODEL, "tokens_planned"], dropna=False):
+        seeds = own.pivot_table(index="tokens", columns="run_id", values=VALIDATION).dropna()
+        if seeds.shape[1] > 1:
+            first = own.iloc[0]
+            place = first["router"], first["size"], int(first["experts"])
+            apart = pd.concat([seeds.max(axis=1) - seeds.min(axis=1), *([made[place]] if place in made else [])])
+            made[place] = apart.groupby(level=0).max()
+    return pd.DataFrame(made).sort_index()
+
+
 def seeds_agree(study: Study) -> tuple[Effect, str, str] | str:
     """The spread of seeds, pooled over models, gives the range that three seeds are expected to have, with the
     chi-square interval of the spread. Holds if the upper end is below 0.02 nats, does not hold if the lower end is
@@ -113,7 +131,9 @@ def seeds_agree(study: Study) -> tuple[Effect, str, str] | str:
     nats = THREE_SEEDS * noise.loss * np.log(10)
     effect = Effect(noise.sd * nats, noise.low * nats, noise.high * nats, f"{noise.freedom} degrees of freedom.")
     verdict = HOLDS if effect.high < PAPER_SPREAD else FAILS if effect.low > PAPER_SPREAD else OPEN
-    why = f"{noise.models} models with several seeds; the widest apart {noise.widest:.4f} nats."
+    apart = seeds_along(study).max(axis=1)
+    why = f"{noise.models} models with several seeds; the widest apart {noise.widest:.4f} nats at the end"
+    why += "." if apart.empty else f", {apart.max():.4f} along training (after {apart.idxmax():.3g} tokens)."
     return effect, verdict, why
 
 

@@ -1,4 +1,4 @@
-"""Claims about how models are trained and what they are tested on: weights, lengths, other text."""
+"""Claims about how models are trained and what they are tested on: lengths, variants, other text."""
 
 from __future__ import annotations
 
@@ -11,13 +11,11 @@ import pandas as pd
 from experiments.miniature.claim import FAILS, HOLDS, NOT_TRAINED, OPEN, Effect, Statement, Test, weakest
 from experiments.miniature.claims_on_architecture import matched
 from experiments.miniature.effects import LEVEL, PERCENT, both_levels, mean_effect, student
-from experiments.miniature.study import PAPER_ROUTERS, VALIDATION, Study, balance_weight
+from experiments.miniature.study import PAPER_ROUTERS, VALIDATION, Study
 from routelaw.figures.style import router_label
-from routelaw.fitting.noise import NoiseFloor
 from routelaw.laws.law import Array
 from routelaw.runs.table import FINISHED
 
-DRAWS = 4000
 SAME_NATS = 0.02
 """The paper's own cut-off: a difference below it means nothing."""
 SAME_SLOPE = 0.1
@@ -26,56 +24,6 @@ FEWEST_TO_REGRESS = 4
 """Sizes, below which a slope in log N has no error to speak of."""
 LENGTH_ROUTER = "hash"
 Found = tuple[Effect, str, str] | str
-
-
-def balance_losses(study: Study) -> pd.DataFrame:
-    """log10 L by balance weight, router, size and E, of runs of which nothing else was varied."""
-    rows = study.one_length[np.isclose(study.one_length["routing_frequency"], 0.5) & (study.one_length["k"] == 1)]
-    weights = [balance_weight(r, v) for r, v in zip(rows["router"], rows["variant"], strict=True)]
-    rows = rows.assign(weight=np.array(weights, float)).dropna(subset=["weight"])
-    return rows.groupby(["router", "size", "experts", "weight"])["log_loss_validation"].mean().unstack("weight")
-
-
-def switch_more_sensitive(study: Study) -> Found:
-    """At each size and E with several balance weights for both, the variance of log10 L over the weights that both
-    have: Switch's less S-BASE's, so that the seed noise in each cancels. Its interval comes from redrawing the losses
-    with the seed noise (itself redrawn from its distribution). Holds if it lies above zero, does not hold if below.
-    """
-    losses, noise = balance_losses(study), study.noise()
-    pairs = []
-    for size, experts in {(s, e) for r, s, e in losses.index if r == "switch"}:
-        if ("s-base", size, experts) in losses.index:
-            both = losses.loc[[("switch", size, experts), ("s-base", size, experts)]].dropna(axis="columns")
-            if both.shape[1] > 2:
-                pairs.append(both.to_numpy())
-    if not pairs:
-        return NOT_TRAINED
-    if noise is None:
-        return "no model was trained with several seeds"
-    rng = np.random.default_rng(0)
-    drawn = np.mean([_variance_gap(p, noise, rng) for p in pairs], axis=0)
-    gap = float(np.mean([p[0].var(ddof=1) - p[1].var(ddof=1) for p in pairs]))
-    low, high = np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    unit = 1e8
-    effect = Effect(gap * unit, (2 * gap - high) * unit, (2 * gap - low) * unit, "Interval from the seed noise.")
-    spread = [PERCENT * float(np.sqrt(np.mean([p[i].var(ddof=1) for p in pairs]))) for i in (0, 1)]
-    weights = pairs[0].shape[1]
-    why = (
-        f"Over {weights} weights the loss varies by {spread[0]:.2f} % (Switch) and {spread[1]:.2f} % (S-BASE), one sd."
-    )
-    diverged = (study.table.frame["status"] == "diverged") & (study.table.frame["router"] == "switch")
-    lost = study.table.frame[diverged]["run_id"].nunique()
-    return effect, effect.verdict(), why + (f" {lost} runs of Switch diverged and are not counted." if lost else "")
-
-
-def _variance_gap(losses: Array, noise: NoiseFloor, rng: np.random.Generator) -> Array:
-    """Variance over weights of the first row less that of the second, redrawn with noise of the seeds; (DRAWS,).
-
-    Both variances grow by that of the noise, so their difference is not biased.
-    """
-    sd = noise.sd * np.sqrt(noise.freedom / rng.chisquare(noise.freedom, DRAWS))
-    shaken = losses[None] + sd[:, None, None] * rng.standard_normal((DRAWS, *losses.shape))
-    return shaken[:, 0].var(axis=1, ddof=1) - shaken[:, 1].var(axis=1, ddof=1)
 
 
 @dataclass(frozen=True)
@@ -238,9 +186,6 @@ def permuting_changes_nothing(study: Study) -> Found:
 
 
 TESTS = (
-    Test(Statement("balance", "Switch is more sensitive to the balance weight than S-BASE", "“Unlike Switch … S-BASE "
-                   "is robust to changes in balancing weight for values of 1e-3 to 1”", "appendix D.1",
-                   "variance over weights, Switch less S-BASE, 1e-8 of log10 L squared"), switch_more_sensitive),
     Test(Statement("zero-shot", "Zero-shot losses follow slopes of their own", "coefficients are “estimate[d] "
                    "individually for each task”: a from −.07 (C4) to −.21 (LAMBADA)", "appendix E",
                    "slope in log N less that of the validation loss"), transfer_has_own_slopes),

@@ -1,4 +1,4 @@
-"""Figures of the studies beside the main sweep: K and R, lengths, balance weights, zero-shot losses."""
+"""Figures of the studies beside the main sweep: K and R, lengths, seeds, zero-shot losses."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from matplotlib.figure import Figure as Picture
 from matplotlib.ticker import MaxNLocator
 
 from experiments.miniature.claims_on_architecture import ROUTER, k_excess
+from experiments.miniature.claims_on_losses import PAPER_SPREAD, seeds_along
 from experiments.miniature.claims_on_training import (
-    balance_losses,
     expert_slope_along,
     lengths,
     own_slope,
@@ -101,29 +101,25 @@ def draw_lengths(study: Study) -> Picture:
     return picture
 
 
-def draw_balance(study: Study) -> Picture:
-    """Loss by balance weight over the best of each router; zero stands left of the scale."""
-    losses = balance_losses(study)
-    losses = losses[losses.notna().sum(axis=1) > 2]
-    if losses.empty:
+def draw_seeds(study: Study) -> Picture:
+    """How far apart seeds are along training, a line for each model."""
+    apart = seeds_along(study)
+    if apart.empty:
         raise InputError(NOTHING)
-    least = min(w for w in losses.columns if w > 0)
-    picture, axes = style.panels(1, width=4.4, height=3.2)
-    sizes = list(dict.fromkeys(losses.index.droplevel("router")))
-    for (router, *place), own in losses.iterrows():
+    picture, axes = style.panels(1, width=4.6, height=3.2)
+    experts = sorted({e for _, _, e in apart.columns})
+    for (router, size, e), own in apart.items():
         known = own.dropna()
-        x = [w if w > 0 else least / 10 for w in known.index]
-        label = f"{style.router_label(router)}, {place[0]}, E = {place[1]}"
-        line = LINES[sizes.index(tuple(place)) % len(LINES)]
-        axes[0].plot(x, PERCENT * (known - known.min()), color=style.router_colour(router), label=label, linestyle=line,
-                     marker=style.router_mark(router))  # fmt: skip
-    noise = study.noise()
-    if noise is not None:
-        axes[0].axhspan(0, PERCENT * noise.sd, color="#eeeeee", zorder=0, label="noise of seeds, one sd")
+        axes[0].plot(known.index.astype(float), known, color=style.router_colour(router), markersize=3,
+                     marker=style.router_mark(router), linestyle=LINES[experts.index(e) % len(LINES)],
+                     label=f"{style.router_label(router)} {size}, E = {e}")  # fmt: skip
+    axes[0].axhline(PAPER_SPREAD, color="black", linewidth=0.8)
     axes[0].set_xscale("log")
-    axes[0].set_xlabel(f"balance weight (0 drawn at {least / 10:g})")
-    axes[0].set_ylabel("loss over the best weight (%)")
-    axes[0].legend(loc="best")
+    axes[0].set_yscale("log")
+    axes[0].xaxis.set_major_formatter(metric_formatter())
+    axes[0].set_xlabel("tokens seen")
+    axes[0].set_ylabel("largest distance of seeds (nats)")
+    axes[0].legend(loc="center left", bbox_to_anchor=(1, 0.5))
     return picture
 
 

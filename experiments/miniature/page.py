@@ -11,6 +11,7 @@ import pandas as pd
 from experiments.miniature.claim import FAILS, HOLDS, OPEN, Claim
 from experiments.miniature.claims import TESTS, counts
 from experiments.miniature.laws import Standing, winner
+from experiments.miniature.page_on_weights import blocks_on_weights
 from experiments.miniature.spending import Foretold
 from experiments.miniature.study import Study
 from routelaw.figures.style import router_label
@@ -43,6 +44,7 @@ def build_page(m: Material) -> str:
         Section("Laws on sizes they have not seen", "laws", _laws(m)),
         Section("Coefficients of the paper's law", "coefficients", [_coefficients(m.coefficients)]),
         Section("The blind test", "blind", _blind(m.scored)),
+        Section("Weights of the routers' losses", "weights", blocks_on_weights(m.study, m.claims)),
         Section("Figures", "figures", [*m.pictures, *(Text(f"{t}: not drawn, {why}") for t, why in m.not_drawn)]),
         Section("What it took", "costs", _costs(m)),
         Section("The data", "data", [Bullets([*_data(m.study), *m.study.table.notes])]),

@@ -2,8 +2,8 @@
 
     python -m experiments.miniature.report [FOLDER] [--out out/miniature/report] [--price 2.5]
 
-FOLDER holds runs.csv.gz, and where they are there costs.csv, predicted*.json (of dry runs) and predictions.json (of
-the blind test). Writes index.html, claims.json, summary.json and figures. Cost: under a minute.
+FOLDER holds runs.csv.gz, and where they are there costs.csv, routing.csv.gz, predicted*.json (of dry runs) and
+predictions.json (of the blind test). Writes index.html, claims.json, summary.json and figures. Cost: under a minute.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 from matplotlib.figure import Figure as Drawn
 
-from experiments.miniature import blind, figures_of_laws, figures_of_studies
+from experiments.miniature import blind, figures_of_laws, figures_of_studies, figures_of_weights
 from experiments.miniature.claims import counts, judge_all
 from experiments.miniature.claims_on_coefficients import resampled
 from experiments.miniature.laws import Standing, paper_standings, standings, winner
@@ -112,8 +112,15 @@ def _figures(
         "lengths": ("The gain from experts along training", "Slope b of log L in log E at every evaluation, for "
                     "schedules of several lengths. If it were a matter of tokens alone, the curves would coincide.",
                     lambda: figures_of_studies.draw_lengths(study)),
-        "balance": ("Sensitivity to the balance weight", "Loss over that of the best weight of each router; the grey "
-                    "band is what seeds do.", lambda: figures_of_studies.draw_balance(study)),
+        "seeds": ("Seeds along training", "Largest distance between the losses of runs that differ in nothing but "
+                  "their seed, at every evaluation; the line is the paper's cut-off.",
+                  lambda: figures_of_studies.draw_seeds(study)),
+        "balance": ("Sensitivity to the balance weight", "(a) Loss over that of the best weight of each router; the "
+                    "grey band is what seeds do. (b) Assignments beyond an even load of their group.",
+                    lambda: figures_of_weights.draw_balance(study)),
+        "cross": ("RL-R by entropy and balance weight", "Loss over that of the best cell, and assignments beyond an "
+                  "even load. A positive entropy weight concentrates the policy.",
+                  lambda: figures_of_weights.draw_cross(study)),
         "zero_shot": ("Zero-shot losses", "(a) Losses on other text against the validation loss; marks are routers. "
                       "(b) How much steeper they are in log N than the validation loss.",
                       lambda: figures_of_studies.draw_transfer(study)),

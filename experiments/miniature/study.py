@@ -20,7 +20,10 @@ VALIDATION = "loss_validation"
 PAPER_ROUTERS = ("s-base", "rl-r", "hash")
 BALANCE_DEFAULTS = {"switch": 1e-2, "s-base": 1e-2, "base": 1e-2, "rl-r": 1.0}
 """Balance weight of a technique that no spec names one for."""
-TABLE, COSTS = "runs.csv.gz", "costs.csv"
+ENTROPY_DEFAULTS = {"rl-r": 5e-4}
+TABLE, COSTS, ROUTING = "runs.csv.gz", "costs.csv", "routing.csv.gz"
+LAST_PART = 0.8
+"""Of a run's steps: how tokens are spread is averaged over those after this share of them."""
 PREDICTED = "predicted*.json"
 """What `routelaw sweep … --dry-run --json` said of each sweep."""
 
@@ -32,6 +35,8 @@ class Study:
     """run_id, seconds, tokens_per_second, device, …"""
     predicted: pd.DataFrame | None = None
     """run_id and seconds, as a dry run foretold them."""
+    routing: pd.DataFrame | None = None
+    """run_id, step, block, oversubscribed, dropped, …: every routed block as it was logged."""
     noises: dict[str, NoiseFloor | None] = field(default_factory=dict, repr=False)
 
     @cached_property
@@ -63,6 +68,15 @@ class Study:
         return rows.groupby(["size", "experts"])[f"log_{target}"].mean().dropna()
 
     @cached_property
+    def spreads(self) -> pd.DataFrame:
+        """How each run spread its tokens at the end: what was logged in its last fifth, over all routed blocks."""
+        if self.routing is None:
+            return pd.DataFrame(columns=["oversubscribed", "dropped"], dtype=float)
+        last = self.routing.groupby("run_id")["step"].transform("max")
+        late = self.routing[self.routing["step"] > LAST_PART * last]
+        return late.groupby("run_id")[["oversubscribed", "dropped"]].mean()
+
+    @cached_property
     def active_params(self) -> dict[str, float]:
         """Of each size, smallest first."""
         return self.finals.groupby("size")["active_params"].min().sort_values().to_dict()
@@ -79,11 +93,11 @@ class Study:
 
 
 def read_study(folder: Path) -> Study:
-    """A folder with runs.csv.gz and, where they are there, costs.csv and predicted*.json."""
-    costs = pd.read_csv(folder / COSTS) if (folder / COSTS).is_file() else None
+    """A folder with runs.csv.gz and, where they are there, costs.csv, routing.csv.gz and predicted*.json."""
+    costs, routing = (pd.read_csv(folder / f) if (folder / f).is_file() else None for f in (COSTS, ROUTING))
     rows = [row for path in sorted(folder.glob(PREDICTED)) for row in json.loads(path.read_text("utf-8"))["runs"]]
     predicted = pd.DataFrame(rows)[["run_id", "seconds"]].drop_duplicates("run_id") if rows else None
-    return Study(plain(read_runs(folder / TABLE)), costs, predicted)
+    return Study(plain(read_runs(folder / TABLE)), costs, predicted, routing)
 
 
 def plain(table: RunTable) -> RunTable:
@@ -110,9 +124,10 @@ def _joined(parts: Mapping[str, str]) -> str:
     return ",".join(f"{key}={value}" if value else key for key, value in parts.items())
 
 
-def balance_weight(router: str, variant: str) -> float | None:
-    """The balance weight of a run of which nothing else was varied; None for other runs."""
+def weights_of(router: str, variant: str) -> tuple[float, float] | None:
+    """Balance and entropy weight (NaN: it has none) of a run of which nothing else was varied; None for others."""
     parts = parts_of(variant)
-    if set(parts) - {"balance_weight"} or router not in BALANCE_DEFAULTS:
+    if set(parts) - {"balance_weight", "entropy_weight"} or router not in BALANCE_DEFAULTS:
         return None
-    return float(parts.get("balance_weight", BALANCE_DEFAULTS[router]))
+    balance = parts.get("balance_weight", BALANCE_DEFAULTS[router])
+    return float(balance), float(parts.get("entropy_weight", ENTROPY_DEFAULTS.get(router, "nan")))

@@ -5,14 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from experiments.miniature.study import Study, plain
+from experiments.miniature.study import BALANCE_DEFAULTS, Study, plain
 from routelaw.laws import get_law
 from routelaw.runs.table import RunTable
 from routelaw.specs.run import ModelSpec, RouterSpec, RunSpec, TrainSpec
@@ -22,6 +22,8 @@ SIZES = ("0.2M", "0.8M", "2M", "5M", "8M")
 EXPERTS = (2, 4, 8, 16, 32, 64, 128)
 MIDDLE, SMALL = "2M", "0.8M"
 STEPS = 1000
+WEIGHTS, CROSSED = (0.0, 1e-3, 1e-2, 1e-1, 1.0), (0.0, 1e-2, 1.0)
+"""Balance weights: of every router, and those with all entropy weights of RL-R."""
 DENSE_SLOPE, DENSE_LEVEL = -0.083, 1.05
 """log L = slope·log N + level of dense models: every router's law starts there."""
 
@@ -55,6 +57,11 @@ class World:
     """S-BASE over HASH at the lowest R."""
     balance: dict[str, float] = field(default_factory=lambda: {"switch": 0.010, "s-base": 0.0005, "rl-r": 0.004})
     """log10 L for each decade away from the best weight."""
+    excess: dict[str, float] = field(default_factory=lambda: {"switch": 0.3, "s-base": 0.05, "rl-r": 0.2, "hash": 0.2})
+    """Over-subscription at a balance weight of 0.01; a decade more takes a third off."""
+    excess_noise: float = 0.005
+    entropy: float = 0.3
+    """What the highest entropy weight adds to it, with a balance weight below 1."""
     shared: float = 0.01
     permuted: float = 0.0
     stacked: float = 0.02
@@ -120,10 +127,37 @@ def specs(world: World, sizes: tuple[str, ...] = SIZES) -> Iterator[RunSpec]:
         for name in ("s-base", "hash"):
             yield run(size, name, 32, placement="interior", ffws_per_expert=2, routing_frequency=0.25)
             yield run(size, name, 32, placement="interior", routing_frequency=0.5)
-    for name, weights in (("switch", (0.0, 1e-3, 1e-1, 1.0)), ("s-base", (0.0, 1e-3, 1e-1, 1.0))):
-        yield from (run(MIDDLE, name, 64, balance_weight=w) for w in weights)
+    for name in ("switch", "s-base"):
+        yield from (run(MIDDLE, name, 64, balance_weight=w) for w in WEIGHTS)
+    for entropy, weights in ((0.0, CROSSED), (5e-4, WEIGHTS), (5e-3, CROSSED)):
+        options = {"entropy_weight": entropy}
+        yield from (run(MIDDLE, "rl-r", 64, balance_weight=w, options=options) for w in weights)
     yield from (run(SMALL, n, e, steps=s) for s in (300, 4000) for n, e in (("dense", 1), ("hash", 8), ("hash", 64)))
     yield from (run(SMALL, "hash", e, steps=s) for s in (300, 4000) for e in (32,))
+
+
+def true_excess(world: World, spec: RunSpec) -> float:
+    """The share of assignments beyond an even load."""
+    router = spec.router
+    weight = BALANCE_DEFAULTS.get(router.name, 1e-2) if router.balance_weight is None else router.balance_weight
+    share = world.excess[router.name] * 1.5 ** -(np.log10(max(weight, 1e-4)) + 2)
+    entropy = float(router.options.get("entropy_weight", 5e-4)) / 5e-3  # pyrefly: ignore
+    return float(min(share + (world.entropy * entropy if router.name == "rl-r" and weight < 1 else 0.0), 1.0))
+
+
+def drawn_routing(world: World, sizes: tuple[str, ...] = SIZES, seed: int = 0) -> pd.DataFrame:
+    """Two blocks, ten rows of each routed run; the spread evens out as it is trained."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    for spec in specs(world, sizes):
+        if spec.router.name != "dense":
+            final = max(true_excess(world, spec) + world.excess_noise * rng.standard_normal(), 0.0)
+            rows += [
+                {"run_id": spec.run_id, "step": spec.train.steps * tenth // 10, "block": block,
+                 "oversubscribed": final if tenth > 8 else (1 + final) / 2, "dropped": final / 2}
+                for tenth in range(1, 11) for block in (1, 3)
+            ]  # fmt: skip
+    return pd.DataFrame(rows)
 
 
 def true_frame(world: World, sizes: tuple[str, ...] = SIZES) -> pd.DataFrame:
@@ -172,13 +206,17 @@ def drawn_costs(frame: pd.DataFrame, world: World) -> pd.DataFrame:
 
 
 def drawn_studies(
-    world: World | None = None, seeds: Iterable[int] = (0,), sizes: tuple[str, ...] = SIZES
+    world: World | None = None, seeds: Sequence[int] = (0,), sizes: tuple[str, ...] = SIZES
 ) -> list[Study]:
     world = world or World()
     truth = true_frame(world, sizes)
     costs = drawn_costs(truth, world)
     frames = (with_noise(truth, world.noise, seed) for seed in seeds)
-    return [Study(plain(RunTable.from_frame(frame, "drawn")), costs) for frame in frames]
+    routing = [drawn_routing(world, sizes, seed) for seed in seeds]
+    return [
+        Study(plain(RunTable.from_frame(frame, "drawn")), costs, routing=own)
+        for frame, own in zip(frames, routing, strict=True)
+    ]
 
 
 def drawn_study(world: World | None = None, seed: int = 0, sizes: tuple[str, ...] = SIZES) -> Study:

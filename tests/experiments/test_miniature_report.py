@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from drawn_runs import World, drawn_costs, true_frame, with_noise
+from drawn_runs import World, drawn_costs, drawn_routing, true_frame, with_noise
 
 from experiments.miniature import blind, laws, report
 from experiments.miniature.claim import HOLDS
@@ -43,12 +43,13 @@ def test_everything_is_written(quick: None, tmp_path: Path, monkeypatch: pytest.
     write_runs(RunTable.from_frame(both, "all"), folder / "runs.csv.gz")
     costs = drawn_costs(both, world)
     costs.to_csv(folder / "costs.csv", index=False)
+    drawn_routing(world).to_csv(folder / "routing.csv.gz", index=False)
     foretold = [{"run_id": r, "seconds": s / 2} for r, s in zip(costs["run_id"], costs["seconds"], strict=True)]
     (folder / "predicted_main.json").write_text(json.dumps({"runs": foretold}))
 
     monkeypatch.setattr(sys, "argv", ["report", str(folder), "--out", str(out), "--price", "2"])
     report.main()
-    assert "20 holds" in capsys.readouterr().out
+    assert "23 holds" in capsys.readouterr().out
     claims = json.loads((out / "claims.json").read_text())
     assert [c["name"] for c in claims] == [test.said.name for test in TESTS]
     assert all(c["verdict"] == HOLDS and c["ours"]["low"] <= c["ours"]["high"] for c in claims)
@@ -60,9 +61,21 @@ def test_everything_is_written(quick: None, tmp_path: Path, monkeypatch: pytest.
     assert sum(row["cost"] for row in summary["spending"]) == pytest.approx(costs["seconds"].sum() / 3600 * 2)
     assert not summary["not_drawn"]
     names = {path.stem for path in (out / "figures").glob("*.png")}
-    assert names == {"main", "law_ranking", "blind_test", "k_and_r", "lengths", "balance", "zero_shot"}
+    assert names == {
+        "main",
+        "law_ranking",
+        "blind_test",
+        "k_and_r",
+        "lengths",
+        "seeds",
+        "balance",
+        "cross",
+        "zero_shot",
+    }
     page = (out / "index.html").read_text()
     assert all(c["statement"] in page for c in claims)
+    assert "RL-R 2M, E = 64: entropy weight" in page
+    assert "Largest with balance weight" in page
 
 
 def test_without_a_table_there_is_nothing_to_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
@@ -79,8 +92,10 @@ def test_a_table_of_the_main_sweep_alone(quick: None, tmp_path: Path) -> None:
     summary = report.report(tmp_path, tmp_path / "out")
     assert summary["noise"] is None
     assert summary["blind"] is None
-    assert len(summary["not_drawn"]) == 4
-    assert "not trained" in (tmp_path / "out" / "index.html").read_text()
+    assert len(summary["not_drawn"]) == 6
+    page = (tmp_path / "out" / "index.html").read_text()
+    assert "not trained" in page
+    assert "No router was trained with several weights." in page
 
 
 def test_laws_on_the_papers_runs_are_as_committed(quick: None, released: RunTable) -> None:
