@@ -4,14 +4,15 @@
     python -m experiments.miniature.blind predict experiments/miniature/runs.csv.gz planned.json
     python -m experiments.miniature.blind score experiments/miniature/runs.csv.gz
 
-`predict` refuses a table that holds runs of the size. Commit what it writes before the first of them is trained.
+`predict` refuses a table that holds runs of the size, and does not write over predictions. Commit them before the first
+of these runs is trained: whether that was so is told by what the runs recorded (precedence.py).
 """
 
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
+import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,6 +23,7 @@ import pandas as pd
 
 from experiments.miniature.effects import LEVEL
 from experiments.miniature.laws import fits_of, routers_of
+from experiments.miniature.precedence import FILE, hash_of
 from experiments.miniature.study import VALIDATION, Study, plain
 from routelaw.errors import InputError
 from routelaw.fitting.fit import Fit
@@ -30,7 +32,7 @@ from routelaw.fitting.noise import NoiseFloor
 from routelaw.laws.law import Array
 from routelaw.runs.files import read_runs
 
-PREDICTIONS = Path(__file__).with_name("predictions.json")
+PREDICTIONS = Path(__file__).with_name(FILE)
 COLUMNS = ("active_params", "experts", "total_params", "flops_per_token")
 DRAWS = 400
 SAME_SIZE = 1.1
@@ -176,11 +178,13 @@ def main() -> None:
         for row in outcome["by_law_and_router"]:
             print(f"{row['law']:22} {row['router']:8} {1e4 * row['rmse']:7.1f}e-4  {row['coverage']:.0%} inside")
         return
+    if asked.file.exists():
+        raise InputError(f"{asked.file} is there already: predictions are made once. Move it away to make others.")
     said = predict(study, planned_runs(asked.planned))
     stamp = {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "table": asked.table.name,
-        "sha256": hashlib.sha256(asked.table.read_bytes()).hexdigest(),
+        "sha256": hash_of(asked.table),
         "target": VALIDATION,
     }
     asked.file.write_text(json.dumps({**stamp, **said}, indent=1) + "\n", encoding="utf-8")
@@ -188,4 +192,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except InputError as error:
+        sys.exit(str(error))

@@ -143,7 +143,7 @@ TESTS = (
                "1e-3 to 1”"),
     _sensitive(CROSSED, "balance rl-r", "RL-R is “highly sensitive to the hyperparameters …, especially the choice of "
                "balancing weight”"),
-    Test(Statement("over-subscription", "Switch over-subscribes experts more than S-BASE, tuned, too",
+    Test(Statement("over-subscription", "Switch over-subscribes experts more than S-BASE, even when tuned",
                    "“Switch has higher expert oversubscription rates even when tuning the balancing weight”",
                    "appendix D.1", "over-subscription, Switch less S-BASE, % of assignments"), switch_less_even),
     Test(Statement("entropy", "The entropy weight can unbalance RL-R", "“changes to the policy entropy weight can "

@@ -114,8 +114,7 @@ def draw_seeds(study: Study) -> Picture:
                      marker=style.router_mark(router), linestyle=LINES[experts.index(e) % len(LINES)],
                      label=f"{style.router_label(router)} {size}, E = {e}")  # fmt: skip
     axes[0].axhline(PAPER_SPREAD, color="black", linewidth=0.8)
-    axes[0].set_xscale("log")
-    axes[0].set_yscale("log")
+    axes[0].set_ylim(bottom=0)
     axes[0].xaxis.set_major_formatter(metric_formatter())
     axes[0].set_xlabel("tokens seen")
     axes[0].set_ylabel("largest distance of seeds (nats)")

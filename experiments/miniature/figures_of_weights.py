@@ -72,7 +72,7 @@ def _draw_grid(axes: Axes, grid: pd.DataFrame, form: str) -> None:
     """Cells with their values; dark is high."""
     values = grid.to_numpy(float)
     axes.imshow(
-        np.ma.masked_invalid(values), cmap="Blues", aspect="auto", vmin=0, vmax=1.3 * max(np.nanmax(values), 1e-9)
+        np.ma.masked_invalid(values), cmap="Blues", aspect="auto", vmin=0, vmax=1.8 * max(np.nanmax(values), 1e-9)
     )
     for (row, column), value in np.ndenumerate(values):
         if np.isfinite(value):

@@ -165,7 +165,8 @@ def _blind(scored: dict[str, Any] | None) -> list[Block]:
         "models",
     ]
     return [
-        Text(f"Predicted before {scored['size']} was trained, from the smaller sizes alone; best first.", "key"),
+        Text(f"{scored['size']} predicted from the smaller sizes alone; best first.", "key"),
+        Text(scored["precedence"]["words"], "" if scored["precedence"]["shown"] else "key"),
         Grid(head, rows),
     ]
 

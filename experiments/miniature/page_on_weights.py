@@ -17,7 +17,9 @@ from routelaw.report.page import Block, Bullets, Entry, Grid, Text
 
 def blocks_on_weights(study: Study, claims: Sequence[Claim]) -> list[Block]:
     judged = {test.said.name for test in claims_on_balance.TESTS}
-    lines = [f"{c.said.statement}: {c.verdict}; {c.why}" for c in claims if c.said.name in judged]
+    lines = [
+        f"{c.said.statement}: {c.verdict}. {c.why[:1].upper()}{c.why[1:]}" for c in claims if c.said.name in judged
+    ]
     blocks: list[Block] = [Bullets(lines)]
     if study.routing is None:
         blocks.append(Text("How tokens were spread was not recorded: the tables have losses alone."))

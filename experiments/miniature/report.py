@@ -22,6 +22,7 @@ from experiments.miniature.claims import counts, judge_all
 from experiments.miniature.claims_on_coefficients import resampled
 from experiments.miniature.laws import Standing, paper_standings, standings, winner
 from experiments.miniature.page import Material, build_page
+from experiments.miniature.precedence import precedence
 from experiments.miniature.spending import foretold, spending
 from experiments.miniature.study import TABLE, Study, read_study
 from routelaw.errors import InputError
@@ -65,7 +66,8 @@ def _scored(study: Study, predictions: Path) -> dict[str, Any] | None:
     if not predictions.is_file():
         return None
     try:
-        return blind.score(study, json.loads(predictions.read_text(encoding="utf-8")))
+        scored = blind.score(study, json.loads(predictions.read_text(encoding="utf-8")))
+        return {**scored, "precedence": asdict(precedence(study, predictions))}
     except InputError:  # predicted, and not trained yet
         return None
 

@@ -5,8 +5,8 @@
 Give it the pack of the last sitting and it goes on from there; a run that a sitting did not finish begins again in the
 next, or goes on where its machine is the same. Nothing but rates.toml is trained until that has ended; then
 chosen_rates.toml is written, here and to OUT, and the others follow with it. The blind test is trained only if it is
-asked for, --only largest, and only where predictions lie beside the sweep files (predictions.*). `--quick` does it all
-in seconds on a CPU, with a text of no meaning.
+asked for, --only largest, and only where predictions.json lies beside the sweep files, committed if that can be told;
+every run records its hash. `--quick` does it all in seconds on a CPU, with a text of no meaning.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ import torch
 
 from experiments.miniature.corpora import build_corpora, build_quick_corpora
 from experiments.miniature.packing import SITTING, pack, unpack
+from experiments.miniature.precedence import FILE as PREDICTIONS
+from experiments.miniature.precedence import check_before_training, hash_of
 from experiments.miniature.rates import FILE as CHOSEN
 from experiments.miniature.rates import write_chosen
 from experiments.miniature.studies import HERE, LARGEST, ON_REQUEST, QUICK, RATES, STUDIES
@@ -36,7 +38,7 @@ from routelaw.corpus.shards import Corpus, open_corpus
 from routelaw.errors import InputError
 from routelaw.runs.store import OUTPUT, Store
 from routelaw.runs.writing import write_atomically
-from routelaw.sweeps.events import Lost, RunEnded, RunFailed
+from routelaw.sweeps.events import Lost, RunEnded, RunFailed, Started
 from routelaw.sweeps.local import run_local
 from routelaw.sweeps.machine import Machine
 from routelaw.sweeps.sweep import PlannedRun, read_sweep
@@ -77,10 +79,13 @@ class Sitting:
         machine = Machine.here([run.execution for run in missing], self.jobs)
         tasks = [Task.of(run, machine.execution(run.execution), self.store, ()) for run in missing]
         failed: dict[str, str] = {}
+        began: dict[str, dict[str, str | None]] = {}
         events = run_local(tasks, self.store, devices=machine.devices, threads=machine.threads)
         for event in events:
-            if isinstance(event, RunEnded):
-                self._ended(planned[event.run_id], machine)
+            if isinstance(event, Started):
+                began.setdefault(event.run_id, self._beginning())
+            elif isinstance(event, RunEnded):
+                self._ended(planned[event.run_id], machine, began[event.run_id])
             elif isinstance(event, RunFailed):
                 failed[event.run_id] = event.reason
                 say(f"FAILED {describe(planned[event.run_id].spec)}: {event.reason}")
@@ -113,7 +118,12 @@ class Sitting:
             self.corpora[str(path)] = open_corpus(path, verify=True)
         return self.corpora[str(path)]
 
-    def _ended(self, run: PlannedRun, machine: Machine) -> None:
+    def _beginning(self) -> dict[str, str | None]:
+        """What tells later whether a run was predicted before it began."""
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        return {"began": now, "predictions": hash_of(self.place / PREDICTIONS)}
+
+    def _ended(self, run: PlannedRun, machine: Machine, began: dict[str, str | None]) -> None:
         stored = self.store.find(run.spec.run_id)
         about = {
             "machine": f"{stored.result['device']}, {os.cpu_count()} cores",
@@ -121,6 +131,7 @@ class Sitting:
             "torch": torch.__version__,
             "python": platform.python_version(),
             "date": f"{datetime.now(UTC):%Y-%m-%d}",
+            **began,
         }
         write_atomically(json.dumps(about).encode(), stored.folder / SITTING, force=True)
         loss, seconds = stored.result["loss_validation"], stored.result["seconds"]
@@ -145,8 +156,8 @@ def main() -> None:
         say(f"{unpack(given.kept, store)} runs of {given.kept} taken over")
     out.mkdir(parents=True, exist_ok=True)
     say(f"ready after {time.monotonic() - begun:.0f} s")
-    if LARGEST in (given.only or ()) and not list(place.glob("predictions.*")):
-        raise InputError(f"{place} has no predictions.*: the largest size is trained after they have been committed.")
+    if LARGEST in (given.only or ()):
+        say(check_before_training(place / PREDICTIONS))
     studies = given.only or ((QUICK,) if given.quick else tuple(s for s in STUDIES if s not in ON_REQUEST))
     failed = sitting.train([study for study in studies if study == RATES])
     others = [study for study in studies if study != RATES]

@@ -33,6 +33,9 @@ from routelaw.runs.table import RunTable
 from routelaw.runs.writing import write_atomically
 from routelaw.specs.files import to_mapping
 
+ABOUT = ("machine", "runs_at_a_time", "torch", "python", "date", "began", "predictions")
+"""What a sitting says of a run: machine, day, when it began and the hash of the blind test's predictions then."""
+
 
 def write_tables(store: Store, out: Path) -> dict[str, int]:
     """Write all files; returns the rows of each."""
@@ -107,7 +110,7 @@ def _cost(run: StoredRun) -> dict[str, Any]:
         "tokens_per_second": tokens / (last["seconds"] - middle["seconds"]) if tokens else None,
         "device": result["device"],
         "precision": result["precision"],
-        **{name: about.get(name) for name in ("machine", "runs_at_a_time", "torch", "python", "date")},
+        **{name: about.get(name) for name in ABOUT},
     }
 
 

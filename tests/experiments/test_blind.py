@@ -14,7 +14,7 @@ from drawn_runs import World, drawn_studies, true_frame, with_noise
 from experiments.miniature import blind, laws
 from experiments.miniature.study import Study, plain
 from routelaw.errors import InputError
-from routelaw.runs.files import write_runs
+from routelaw.runs.files import read_runs, write_runs
 from routelaw.runs.table import RunTable
 
 LARGEST = "20M"
@@ -80,8 +80,10 @@ def test_from_files(largest: pd.DataFrame, planned: pd.DataFrame, tmp_path: Path
 
     both = pd.concat([truth, largest[largest["size"] == LARGEST]])
     write_runs(RunTable.from_frame(both, "all"), table, force=True)
-    with pytest.raises(InputError, match="holds runs of 20M"):
+    with pytest.raises(InputError, match="predictions are made once"):
         call("predict", table, plan)
+    with pytest.raises(InputError, match="holds runs of 20M"):
+        blind.predict(Study(plain(read_runs(table))), blind.planned_runs(plan))
     capsys.readouterr()
     call("score", table)
     assert "saturated" in capsys.readouterr().out

@@ -76,6 +76,7 @@ def test_everything_is_written(quick: None, tmp_path: Path, monkeypatch: pytest.
     assert all(c["statement"] in page for c in claims)
     assert "RL-R 2M, E = 64: entropy weight" in page
     assert "Largest with balance weight" in page
+    assert "is not shown: 29 of 29 runs of 20M do not say when they began" in page
 
 
 def test_without_a_table_there_is_nothing_to_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:

@@ -68,7 +68,7 @@ def test_what_was_done_is_kept_and_the_rest_is_done(sittings: tuple[Path, Path])
     assert before.items() <= after.items(), "to the byte: nothing was trained again"
     assert {name.partition("/")[2] for name in after} == set(PACKED), "and no weights"
     about = json.loads(next(text for name, text in after.items() if name.endswith("sitting.json")))
-    assert set(about) == {"machine", "runs_at_a_time", "torch", "python", "date"}
+    assert set(about) == {"machine", "runs_at_a_time", "torch", "python", "date", "began", "predictions"}
 
 
 @pytest.mark.slow
@@ -88,7 +88,7 @@ def test_the_blind_test_waits_for_its_predictions(tmp_path: Path) -> None:
     eager = sitting(tmp_path, "--only", "largest")
     words = eager.communicate(timeout=PATIENCE)[0]
     assert eager.returncode == 1
-    assert "the largest size is trained after they have been committed" in words
+    assert "the largest size is trained after it has been committed" in words
 
 
 @pytest.mark.slow
