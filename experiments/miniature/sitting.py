@@ -32,6 +32,7 @@ from experiments.miniature.precedence import FILE as PREDICTIONS
 from experiments.miniature.precedence import check_before_training, hash_of
 from experiments.miniature.rates import FILE as CHOSEN
 from experiments.miniature.rates import write_chosen
+from experiments.miniature.side_by_side import machine_for
 from experiments.miniature.studies import HERE, LARGEST, ON_REQUEST, QUICK, RATES, STUDIES
 from routelaw.cli.sweep_screen import describe
 from routelaw.corpus.shards import Corpus, open_corpus
@@ -76,7 +77,9 @@ class Sitting:
         if not missing or self.over:
             return {}
         self.store.check_writable()
-        machine = Machine.here([run.execution for run in missing], self.jobs)
+        machine, fewer = machine_for(missing, self.store, self.jobs)
+        if fewer:
+            say(fewer)
         tasks = [Task.of(run, machine.execution(run.execution), self.store, ()) for run in missing]
         failed: dict[str, str] = {}
         began: dict[str, dict[str, str | None]] = {}
@@ -184,7 +187,7 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--kept", type=Path, help="runs.tar.gz of the sitting before")
     parser.add_argument("--out", type=Path, required=True, help="folder for runs.tar.gz and chosen_rates.toml")
-    parser.add_argument("--jobs", type=int, default=3, help="runs at a time; they share the GPU")
+    parser.add_argument("--jobs", type=int, default=3, help="runs at a time, if they fit; they share the GPU")
     parser.add_argument("--only", nargs="+", choices=(*STUDIES, QUICK), help="these studies, in this order")
     parser.add_argument(
         "--root", type=Path, default=HERE.parents[1], help="folder for out/miniature; sweep files go along"

@@ -1,0 +1,65 @@
+"""Runs at a time: never more than there is memory for, whichever of them meet."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from experiments.miniature import side_by_side
+from experiments.miniature.side_by_side import fitting_jobs, largest_at_once, machine_for
+from experiments.miniature.studies import specs_of
+from routelaw.runs.store import Store
+from routelaw.specs.footprint import footprint_of
+from routelaw.specs.run import ExecutionSpec
+from routelaw.sweeps.memory import Need, Room, need_of
+from routelaw.sweeps.sweep import PlannedRun
+
+GB = 10**9
+H200, HOST, DISK = Room(149 * GB, 137 * GB), Room(None, 137 * GB), 10**13
+
+
+def needs_of(study: str) -> tuple[list[Need], list[int]]:
+    made = [footprint_of(spec, ExecutionSpec(), "bfloat16", gpu=True) for spec in specs_of(study, "c", 8192)]
+    return [need_of(memory, gpu=True, shared=True) for memory in made], [memory.checkpoint for memory in made]
+
+
+def test_the_largest_are_added_up() -> None:
+    assert largest_at_once([1, 5, 3], 9) == 3
+    assert largest_at_once([1, 5, 3], 8) == 2
+    assert largest_at_once([1, 5, 3], 7) == 1
+    assert largest_at_once([1, 5, 3], 4) == 1, "it fails by itself"
+    assert largest_at_once([1, 5, 3], None) == 3
+
+
+def test_every_limit_counts() -> None:
+    needs, checkpoints = [Need(10, 4)] * 8, [2] * 8
+    assert fitting_jobs(6, needs, checkpoints, Room(100, 100), 100, 1) == 6
+    assert fitting_jobs(6, needs, checkpoints, Room(35, 100), 100, 1) == 3, "the GPU"
+    assert fitting_jobs(6, needs, checkpoints, Room(35, 100), 100, 2) == 6, "two of them"
+    assert fitting_jobs(6, needs, checkpoints, Room(35, 19), 100, 2) == 4, "the host"
+    assert fitting_jobs(6, needs, checkpoints, Room(100, 100), 5, 1) == 2, "the disk"
+    assert fitting_jobs(6, needs, checkpoints, Room(None, 100), 100, 0) == 6
+
+
+@pytest.mark.parametrize("study", ["main", "largest"])
+def test_those_that_are_let_go_together_fit_an_h200(study: str) -> None:
+    needs, checkpoints = needs_of(study)
+    jobs = fitting_jobs(99, needs, checkpoints, H200, DISK, 1)
+    for kind, there in (("device", H200.device), ("host", H200.host)):
+        together = sorted((getattr(need, kind) for need in needs), reverse=True)[:jobs]
+        assert sum(together) <= (there or 0)
+    assert jobs >= 6, "as many as a sitting is told to have"
+    assert fitting_jobs(6, needs, checkpoints, Room(40 * GB, H200.host), DISK, 1) < 6, "a smaller GPU has fewer"
+
+
+def test_a_sitting_has_as_many_as_fit_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    specs = specs_of("quick", "c", 8192)
+    runs = [PlannedRun(spec, ExecutionSpec(device="cpu", threads=1), tmp_path, {}) for spec in specs]
+    monkeypatch.setattr(side_by_side, "room_here", lambda *_: HOST)
+    machine, words = machine_for(runs, Store(tmp_path), 3)
+    assert (machine.jobs, words) == (3, "")
+    monkeypatch.setattr(side_by_side, "room_here", lambda *_: Room(None, GB))
+    machine, words = machine_for(runs, Store(tmp_path), 3)
+    assert machine.jobs < 3
+    assert f"{machine.jobs} runs at a time, not 3: the largest needs" in words
