@@ -69,8 +69,8 @@ def _variance_gap(losses: Array, noise: NoiseFloor, rng: np.random.Generator) ->
 def switch_less_even(study: Study) -> Found:
     """Over-subscription (assignments beyond an even load of their group, as a share of all) of Switch less that of
     S-BASE, each at the balance weight that gives it the lowest loss, at the largest E with three weights or more for
-    both. The interval is that of the spread over seeds of the two at this E. Holds if it lies above zero, does not
-    hold if below."""
+    both. The interval is that of the spread over seeds of the two at this E, with their usual weights. Holds if it lies
+    above zero, does not hold if below."""
     losses, shares = varied(by_balance(study)), by_balance(study, EXCESS)
     both = {(s, e) for r, s, e in losses.index if r == "switch"} & {(s, e) for r, s, e in losses.index if r == STEADY}
     known = [place for place in both if all(shares.loc[(r, *place)].notna().sum() > 2 for r in ("switch", STEADY))]
@@ -93,8 +93,8 @@ def switch_less_even(study: Study) -> Found:
 
 def entropy_unbalances(study: Study) -> Found:
     """Over-subscription of RL-R with the highest entropy weight less that with the lowest, for every balance weight
-    that has both. Holds if one difference lies above zero with an interval (of the spread over seeds of RL-R at this E)
-    that allows for their number; does not hold if all 90 % intervals end below five percent of the assignments; else it
+    that has both. Holds if one difference lies above zero with an interval (of the spread over seeds of RL-R at this E,
+    with its usual weights) that allows for their number; does not hold if all 90 % intervals end below five percent of the assignments; else it
     cannot be told. The number shown is the largest difference."""
     grids = crosses(study, EXCESS)
     if not grids:

@@ -62,6 +62,8 @@ class World:
     excess_noise: float = 0.005
     entropy: float = 0.3
     """What the highest entropy weight adds to it, with a balance weight below 1."""
+    exact: float = 0.0
+    """S-BASE over BASE, log10 L."""
     shared: float = 0.01
     permuted: float = 0.0
     stacked: float = 0.02
@@ -82,11 +84,12 @@ def true_log_loss(world: World, spec: RunSpec) -> float:
     dense = DENSE_SLOPE * float(np.log10(active)) + DENSE_LEVEL
     if router.name == "dense":
         return dense
-    routed = float(np.log10(law.predict(world.laws[router.name], active_params=active, experts=router.experts)[0]))
+    own = world.laws["s-base" if router.name == "base" else router.name]
+    routed = float(np.log10(law.predict(own, active_params=active, experts=router.experts)[0]))
     log_loss = dense + world.routing * (routed - dense)
     log_loss -= world.k_gain * np.log2(router.k)
     log_loss -= world.frequency_gain.get(router.name, 0.0) * np.log2(router.routing_frequency / 0.5)
-    log_loss += _of_variant(world, spec)
+    log_loss += _of_variant(world, spec) - world.exact * (router.name == "base")
     return float(log_loss)
 
 
@@ -127,6 +130,7 @@ def specs(world: World, sizes: tuple[str, ...] = SIZES) -> Iterator[RunSpec]:
         for name in ("s-base", "hash"):
             yield run(size, name, 32, placement="interior", ffws_per_expert=2, routing_frequency=0.25)
             yield run(size, name, 32, placement="interior", routing_frequency=0.5)
+    yield from (run(SMALL, n, e, steps=300) for n in ("base", "s-base") for e in (4, 8))
     for name in ("switch", "s-base"):
         yield from (run(MIDDLE, name, 64, balance_weight=w) for w in WEIGHTS)
     for entropy, weights in ((0.0, CROSSED), (5e-4, WEIGHTS), (5e-3, CROSSED)):
@@ -140,7 +144,7 @@ def true_excess(world: World, spec: RunSpec) -> float:
     """The share of assignments beyond an even load."""
     router = spec.router
     weight = BALANCE_DEFAULTS.get(router.name, 1e-2) if router.balance_weight is None else router.balance_weight
-    share = world.excess[router.name] * 1.5 ** -(np.log10(max(weight, 1e-4)) + 2)
+    share = world.excess.get(router.name, 0.0) * 1.5 ** -(np.log10(max(weight, 1e-4)) + 2)
     entropy = float(router.options.get("entropy_weight", 5e-4)) / 5e-3  # pyrefly: ignore
     return float(min(share + (world.entropy * entropy if router.name == "rl-r" and weight < 1 else 0.0), 1.0))
 

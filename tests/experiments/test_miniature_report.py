@@ -49,7 +49,7 @@ def test_everything_is_written(quick: None, tmp_path: Path, monkeypatch: pytest.
 
     monkeypatch.setattr(sys, "argv", ["report", str(folder), "--out", str(out), "--price", "2"])
     report.main()
-    assert "23 holds" in capsys.readouterr().out
+    assert "24 holds" in capsys.readouterr().out
     claims = json.loads((out / "claims.json").read_text())
     assert [c["name"] for c in claims] == [test.said.name for test in TESTS]
     assert all(c["verdict"] == HOLDS and c["ours"]["low"] <= c["ours"]["high"] for c in claims)
