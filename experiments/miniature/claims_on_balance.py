@@ -94,8 +94,8 @@ def switch_less_even(study: Study) -> Found:
 def entropy_unbalances(study: Study) -> Found:
     """Over-subscription of RL-R with the highest entropy weight less that with the lowest, for every balance weight
     that has both. Holds if one difference lies above zero with an interval (of the spread over seeds of RL-R at this E,
-    with its usual weights) that allows for their number; does not hold if all 90 % intervals end below five percent of the assignments; else it
-    cannot be told. The number shown is the largest difference."""
+    with its usual weights) that allows for their number; does not hold if all 90 % intervals end below five percent of
+    the assignments; else it cannot be told. The number shown is the largest difference."""
     grids = crosses(study, EXCESS)
     if not grids:
         return "how tokens were spread was not recorded" if crosses(study) else NOT_TRAINED

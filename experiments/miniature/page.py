@@ -12,7 +12,7 @@ from experiments.miniature.claim import FAILS, HOLDS, OPEN, Claim
 from experiments.miniature.claims import TESTS, counts
 from experiments.miniature.laws import Standing, winner
 from experiments.miniature.page_on_weights import blocks_on_weights
-from experiments.miniature.spending import Foretold
+from experiments.miniature.spending import Foretold, device_seconds
 from experiments.miniature.study import Study
 from routelaw.figures.style import router_label
 from routelaw.report.page import Block, Bullets, Entry, Grid, Picture, Section, Text, render
@@ -172,14 +172,19 @@ def _blind(scored: dict[str, Any] | None) -> list[Block]:
 
 
 def _costs(m: Material) -> list[Block]:
-    if m.spending.empty:
+    if m.study.costs is None:
         return [Text("No costs were recorded.", "soft")]
     columns = [c for c in m.spending if c not in ("router", "size")]
     rows = [
         [Entry(f"{router_label(r['router'])} {r['size']}"), *(Entry(f"{r[c]:,.4g}") for c in columns)]
         for r in m.spending.to_dict("records")
     ]
-    blocks: list[Block] = [Text(f"{m.spending['hours'].sum():,.2f} device hours in all; by router and size:")]
+    hours, runs = device_seconds(m.study.costs).sum() / 3600, len(m.study.costs)
+    words = (
+        f"{hours:,.2f} device hours for {runs} runs, those for learning rates among them; a run that shared the device "
+        "counts with its part of it. By router and size, of those that finished; seconds are of one run, shared or not:"
+    )
+    blocks: list[Block] = [Text(words)]
     if m.foretold is not None:
         f = m.foretold
         words = (
@@ -187,7 +192,7 @@ def _costs(m: Material) -> list[Block]:
             f"Median of measured over foretold {f.ratio:.2f}, nine in ten between {f.low:.2f} and {f.high:.2f}."
         )
         blocks.append(Text(words, "key"))
-    return [*blocks, Grid(["runs of", *columns], rows)]
+    return [*blocks, Grid(["runs of", *(c.replace("_", " ") for c in columns)], rows)]
 
 
 def _data(study: Study) -> list[str]:

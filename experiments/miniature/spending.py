@@ -12,7 +12,7 @@ from experiments.miniature.study import Study
 
 @dataclass(frozen=True)
 class Foretold:
-    """Seconds that a dry run predicted against those measured, over the runs that have both."""
+    """Device time that a dry run predicted against that measured, over the runs that have both."""
 
     runs: int
     predicted_hours: float
@@ -24,27 +24,39 @@ class Foretold:
     """Nine runs in ten have a ratio between these."""
 
 
+def device_seconds(costs: pd.DataFrame) -> pd.Series:
+    """A run's share of the device: of its time, where several went at a time, that part."""
+    sharers = costs["runs_at_a_time"].fillna(1) if "runs_at_a_time" in costs else 1
+    return costs["seconds"] / sharers
+
+
 def spending(study: Study, price: float | None) -> pd.DataFrame:
-    """By router and size: runs, hours, seconds of a run, tokens per second, and cost at `price` an hour."""
+    """By router and size: runs, device hours, seconds of a run, tokens per second; at `price` an hour, cost, also of a
+    run."""
     if study.costs is None:
         return pd.DataFrame()
     size_order = list(study.active_params)
-    rows = study.finals[["run_id", "router", "size"]].merge(study.costs, on="run_id")
+    rows = study.finals[["run_id", "router", "size"]].merge(
+        study.costs.assign(share=device_seconds(study.costs)), on="run_id"
+    )
     made = rows.groupby(["router", "size"]).agg(
-        runs=("run_id", "nunique"), hours=("seconds", "sum"), seconds=("seconds", "median"),
+        runs=("run_id", "nunique"), hours=("share", "sum"), seconds=("seconds", "median"),
         tokens_per_second=("tokens_per_second", "median"),
     )  # fmt: skip
     made = made.assign(hours=made["hours"] / 3600).reset_index()
     made = made.sort_values("size", key=lambda s: s.map(size_order.index), kind="stable").sort_values(
         "router", kind="stable"
     )
-    return made if price is None else made.assign(cost=made["hours"] * price)
+    if price is None:
+        return made
+    return made.assign(cost=made["hours"] * price, cost_of_a_run=made["hours"] * price / made["runs"])
 
 
 def foretold(study: Study) -> Foretold | None:
     if study.costs is None or study.predicted is None:
         return None
-    both = study.predicted.merge(study.costs[["run_id", "seconds"]], on="run_id", suffixes=("_said", "_took"))
+    took = study.costs[["run_id"]].assign(seconds=device_seconds(study.costs))
+    both = study.predicted.merge(took, on="run_id", suffixes=("_said", "_took"))
     both = both[(both["seconds_said"] > 0) & (both["seconds_took"] > 0)]
     if both.empty:
         return None

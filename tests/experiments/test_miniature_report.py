@@ -41,10 +41,10 @@ def test_everything_is_written(quick: None, tmp_path: Path, monkeypatch: pytest.
     (folder / "predictions.json").write_text(json.dumps(said))
     both = pd.concat([small, with_noise(largest, world.noise, 1)])
     write_runs(RunTable.from_frame(both, "all"), folder / "runs.csv.gz")
-    costs = drawn_costs(both, world)
+    costs = drawn_costs(both, world).assign(runs_at_a_time=4)
     costs.to_csv(folder / "costs.csv", index=False)
     drawn_routing(world).to_csv(folder / "routing.csv.gz", index=False)
-    foretold = [{"run_id": r, "seconds": s / 2} for r, s in zip(costs["run_id"], costs["seconds"], strict=True)]
+    foretold = [{"run_id": r, "seconds": s / 8} for r, s in zip(costs["run_id"], costs["seconds"], strict=True)]
     (folder / "predicted_main.json").write_text(json.dumps({"runs": foretold}))
 
     monkeypatch.setattr(sys, "argv", ["report", str(folder), "--out", str(out), "--price", "2"])
@@ -58,7 +58,9 @@ def test_everything_is_written(quick: None, tmp_path: Path, monkeypatch: pytest.
     assert summary["blind"]["by_law"][0]["law"] == "saturated"
     assert summary["foretold"]["ratio"] == pytest.approx(2.0)
     assert summary["noise"]["low"] < world.noise < summary["noise"]["high"]
-    assert sum(row["cost"] for row in summary["spending"]) == pytest.approx(costs["seconds"].sum() / 3600 * 2)
+    paid = costs["seconds"].sum() / 4 / 3600 * 2
+    assert sum(row["cost"] for row in summary["spending"]) == pytest.approx(paid), "four shared the device"
+    assert sum(row["cost_of_a_run"] * row["runs"] for row in summary["spending"]) == pytest.approx(paid)
     assert not summary["not_drawn"]
     names = {path.stem for path in (out / "figures").glob("*.png")}
     assert names == {

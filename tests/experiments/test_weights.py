@@ -12,6 +12,7 @@ from drawn_runs import CROSSED, WEIGHTS, World, drawn_study
 from experiments.miniature.claims import judge_one
 from experiments.miniature.claims_on_losses import seeds_along
 from experiments.miniature.page_on_weights import blocks_on_weights
+from experiments.miniature.studies import specs_of
 from experiments.miniature.study import Study, weights_of
 from experiments.miniature.weights import EXCESS, by_balance, crosses, spread_noise, varied
 from routelaw.report.page import Grid, Text
@@ -31,6 +32,15 @@ def test_weights_are_read_off_variants() -> None:
     assert balance == 0.1
     assert isnan(entropy)
     assert weights_of("rl-r", "variant=G") is weights_of("hash", "") is None
+
+
+def test_the_runs_of_the_sweep_are_all_of_them_known() -> None:
+    found = {
+        (spec.router.name, *(weights_of(spec.router.name, spec.variant.removesuffix(",positions=rope")) or ()))
+        for spec in specs_of("robustness", "c", 8192)
+    }
+    assert len(found) == 21, "by their weights alone"
+    assert all(len(known) == 3 for known in found)
 
 
 def test_every_router_has_its_row_at_the_usual_entropy_weight(study: Study) -> None:
