@@ -112,12 +112,13 @@ def seeds_along(study: Study) -> pd.DataFrame:
     rows = frame[(frame["status"] == FINISHED) & (frame["tokens"] > 0) & frame[VALIDATION].notna()]
     made = {}
     for _, own in rows.groupby([*SAME_MODEL, "tokens_planned"], dropna=False):
+        if own["run_id"].nunique() == 1:
+            continue
         seeds = own.pivot_table(index="tokens", columns="run_id", values=VALIDATION).dropna()
-        if seeds.shape[1] > 1:
-            first = own.iloc[0]
-            place = first["router"], first["size"], int(first["experts"])
-            apart = pd.concat([seeds.max(axis=1) - seeds.min(axis=1), *([made[place]] if place in made else [])])
-            made[place] = apart.groupby(level=0).max()
+        first = own.iloc[0]
+        place = first["router"], first["size"], int(first["experts"])
+        apart = pd.concat([seeds.max(axis=1) - seeds.min(axis=1), *([made[place]] if place in made else [])])
+        made[place] = apart.groupby(level=0).max()
     return pd.DataFrame(made).sort_index()
 
 
