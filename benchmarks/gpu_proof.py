@@ -5,7 +5,8 @@
 Parts, on a model of about 3M with E = 8 and sequences of 512:
 - curves: 300 steps of three seeds, with all fast paths and without each (proof_paths.py). Verdict: the largest
   difference of the smoothed mean curves over the standard deviation between the reference's seeds; 1 or less passes.
-  Beside it, how far each is from a plain float32 run, below 0 where its loss is less: the most along the curve.
+  Beside it, unless --no-float32, how far each is from a plain float32 run, below 0 where its loss is less: the most
+  along the curve.
 - gradients: of one step in bfloat16 after some training, against float64 with the same decisions. Target 1e-2, of the
   whole gradient and of every parameter; what plain eager bfloat16 is off by stands beside it, and the most that a
   parameter's error is of its plain one.
@@ -68,13 +69,19 @@ def prove_curves(batches: Batches, options: argparse.Namespace) -> Iterator[Foun
         if RELATIVE in taken:
             left_out.setdefault("xl", []).append(RELATIVE)
         for positions, names in left_out.items():
+            if not names:
+                continue
             yield from without_each(names, spec_of(router, positions, options.steps, options), batches, options)
 
 
 def taken_by(router: str, path: str) -> bool:
     """Whether a model with this router takes the path at all."""
-    absent = {"sinkhorn kernel": router != "s-base", "grouped product": router == "dense"}
-    return not absent.get(path, path == NARROW and router in ("dense", "hash"))
+    absent = {
+        "sinkhorn kernel": router != "s-base",
+        "grouped product": router == "dense",
+        NARROW: router in ("dense", "hash"),
+    }
+    return not absent.get(path, False)
 
 
 def without_each(names: list[str], spec: RunSpec, batches: Batches, options: argparse.Namespace) -> Iterator[Found]:

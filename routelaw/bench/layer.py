@@ -2,7 +2,7 @@
 
 K = 1, hidden layer 4d, weighted outputs; load even, and with Zipf's skew of .7. Figures are fractions of the dense
 FFW's speed: dispatch, both products, GELU, combine and weighting, and all gradients. In the race: our layer eager and
-compiled (its product is one operation to the compiler), and torch's `grouped_mm` in the plainest layer around it.
+compiled, torch's `grouped_mm` in the plainest layer around it, and the products alone.
 
 Shapes: T tokens, N = T assignments, D width, F = 4D hidden, E experts.
 """

@@ -5,7 +5,7 @@ the same, many times slower. On the way back the gradient is float32. It is spli
 16 of its 24 bits, and both are multiplied at once, so that what comes out is rounded to bfloat16 once, as any gradient
 is. On a CPU, and in other precisions, everything is widened.
 
-Shapes: T tokens, D and E widths.
+Shapes: T tokens, D and E widths, G = 2E.
 """
 
 from __future__ import annotations
@@ -36,20 +36,29 @@ def _(x_TD: Tensor, weight_ED: Tensor) -> Tensor:
     return x_TD.new_empty(x_TD.shape[0], weight_ED.shape[0], dtype=torch.float32)
 
 
-@torch.library.custom_op("routelaw::narrow_linear_gradients", mutates_args=())
-def narrow_linear_gradients(gradient_TE: Tensor, x_TD: Tensor, weight_ED: Tensor) -> tuple[Tensor, Tensor]:
-    """Of x and of the weight."""
+@torch.library.custom_op("routelaw::in_two", mutates_args=())
+def in_two(gradient_TE: Tensor) -> Tensor:
+    """(T, 2E) of bfloat16: what it is rounded to, and of what is left the same. A compiler that looked inside would
+    not round between the two, and nothing would be left."""
     high_TE = gradient_TE.to(torch.bfloat16)
-    low_TE = (gradient_TE - high_TE).to(torch.bfloat16)
-    both_TE = torch.cat([high_TE, low_TE], 1)
-    of_x_TD = both_TE @ torch.cat([weight_ED, weight_ED])
-    high_ED, low_ED = _product(both_TE.T, x_TD).chunk(2)
-    return of_x_TD, (high_ED + low_ED).to(weight_ED.dtype)
+    return torch.cat([high_TE, (gradient_TE - high_TE).to(torch.bfloat16)], 1)
 
 
-@narrow_linear_gradients.register_fake
-def _(gradient_TE: Tensor, x_TD: Tensor, weight_ED: Tensor) -> tuple[Tensor, Tensor]:
-    return x_TD.new_empty(x_TD.shape), weight_ED.new_empty(weight_ED.shape)
+@in_two.register_fake
+def _(gradient_TE: Tensor) -> Tensor:
+    return gradient_TE.new_empty(gradient_TE.shape[0], 2 * gradient_TE.shape[1], dtype=torch.bfloat16)
+
+
+@torch.library.custom_op("routelaw::narrow_linear_weight_gradient", mutates_args=())
+def weight_gradient(both_TG: Tensor, x_TD: Tensor) -> Tensor:
+    """Of a gradient in two."""
+    high_ED, low_ED = _product(both_TG.T, x_TD).chunk(2)
+    return (high_ED + low_ED).to(x_TD.dtype)
+
+
+@weight_gradient.register_fake
+def _(both_TG: Tensor, x_TD: Tensor) -> Tensor:
+    return x_TD.new_empty(both_TG.shape[1] // 2, x_TD.shape[1])
 
 
 def _product(a: Tensor, b: Tensor) -> Tensor:
@@ -63,8 +72,10 @@ def _keep(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
 
 
 def _backward(ctx: Any, gradient_TE: Tensor) -> tuple[Tensor | None, Tensor | None]:
-    of_x, of_weight = narrow_linear_gradients(gradient_TE, *ctx.saved_tensors)
-    return (of_x if ctx.needs_input_grad[0] else None), (of_weight if ctx.needs_input_grad[1] else None)
+    x_TD, weight_ED = ctx.saved_tensors
+    both_TG = in_two(gradient_TE)
+    of_x = both_TG @ torch.cat([weight_ED, weight_ED]) if ctx.needs_input_grad[0] else None
+    return of_x, weight_gradient(both_TG, x_TD) if ctx.needs_input_grad[1] else None
 
 
 narrow_linear.register_autograd(_backward, setup_context=_keep)

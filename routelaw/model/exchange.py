@@ -20,22 +20,25 @@ from routelaw.model.parallel import Team
 
 
 class _Permute(torch.autograd.Function):
-    """Rows in another order; the gradient is the inverse permutation, not a scatter."""
+    """Nothing in place: of what a function changes in its forward, torch 2.11 compiles a gradient of zero."""
 
     @staticmethod
-    def forward(ctx: Any, x_ND: Tensor, order_N: Tensor, inverse_N: Tensor) -> Tensor:
-        ctx.save_for_backward(inverse_N)
-        return x_ND.index_select(0, order_N)
+    def forward(x_N: Tensor, order_N: Tensor, inverse_N: Tensor) -> Tensor:
+        return x_N.index_select(0, order_N)
 
     @staticmethod
-    def backward(ctx: Any, gradient_ND: Tensor) -> tuple[Tensor, None, None]:  # pyrefly: ignore
+    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        ctx.save_for_backward(inputs[2])
+
+    @staticmethod
+    def backward(ctx: Any, gradient_N: Tensor) -> tuple[Tensor, None, None]:  # pyrefly: ignore
         (inverse_N,) = ctx.saved_tensors
-        return gradient_ND.index_select(0, inverse_N), None, None
+        return gradient_N.index_select(0, inverse_N), None, None
 
 
-def permuted(x_ND: Tensor, order_N: Tensor) -> Tensor:
-    """Rows in the order given, which is a permutation."""
-    return _Permute.apply(x_ND, order_N, torch.argsort(order_N))  # pyrefly: ignore
+def permuted(x_N: Tensor, order_N: Tensor, inverse_N: Tensor | None = None) -> Tensor:
+    """Rows in the order given, which is a permutation; the gradient is its inverse, not a scatter."""
+    return _Permute.apply(x_N, order_N, torch.argsort(order_N) if inverse_N is None else inverse_N)  # pyrefly: ignore
 
 
 @dataclass(frozen=True)
@@ -53,11 +56,11 @@ class ExchangePlan:
 
     def send(self, rows_ND: Tensor) -> Tensor:
         arrived_ND = self.team.exchange(rows_ND[: sum(self.sent)], self.sent, self.received)
-        return _Permute.apply(arrived_ND, self.order_N, self.inverse_N)  # pyrefly: ignore
+        return permuted(arrived_ND, self.order_N, self.inverse_N)
 
     def send_back(self, made_ND: Tensor, rows: int) -> Tensor:
         """As many rows as were there; those that were dropped, at the end, are zero."""
-        by_origin_ND = _Permute.apply(made_ND, self.inverse_N, self.order_N)
+        by_origin_ND = permuted(made_ND, self.inverse_N, self.order_N)
         home_ND = self.team.exchange(by_origin_ND, self.received, self.sent)  # pyrefly: ignore
         return F.pad(home_ND, (0, 0, 0, rows - home_ND.shape[0]))
 

@@ -193,7 +193,7 @@ class Pass:
             parts.append(Kept("the FFWs stacked on it", f"{stacked}·(4 + 8/t)·K·T·d·b", more))
         if self.spec.router.name not in UNWEIGHTED:
             parts.append(Kept("rows and weights", "K·T·(d + 1)·b", rows + k * T * self.number))
-        parts.append(Kept("their order", "17·K·T", k * T * (2 * INDEX + 1)))
+        parts.append(Kept("their order", "18·K·T", k * T * (2 * INDEX + 2)))
         if self.layout.expert > 1:
             parts.append(Kept("the order of those that came", "16·K·T", 2 * k * T * INDEX))
         if self.span > 1:  # there and home, before and after each all-to-all
@@ -217,8 +217,8 @@ class Pass:
         parts.append(Kept("its tables", "4·T·E·w", 4 * table))
         if has_baseline(self.spec):
             hidden = 2 * T * max(width // 8, 1) * self.wide
-            formula = "2·T·d/8·w" if self.gpu else "T·d·4 + 2·T·d/8·w"
-            parts.append(Kept("the baseline's input and hidden layer", formula, hidden + widened))
+            formula = "T·d·4 + 2·T·d/8·w" if widened else "2·T·d/8·w"
+            parts.append(Kept("the baseline's hidden layer, and its input where widened", formula, hidden + widened))
         return parts
 
 

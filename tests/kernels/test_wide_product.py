@@ -7,7 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from routelaw.kernels.wide_product import narrow_linear, wide_linear
+from routelaw.kernels import wide_product
+from routelaw.kernels.wide_product import in_two, narrow_linear, wide_linear
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 SHAPES = [(512, 96, 64), (257, 40, 3), (1, 8, 1), (2048, 64, 512)]
@@ -66,3 +67,40 @@ def test_elsewhere_everything_is_widened(dtype: torch.dtype) -> None:
     x, weight = torch.randn(5, 4).to(dtype), torch.randn(3, 4).to(dtype)
     wide = torch.promote_types(dtype, torch.float32)
     assert torch.equal(wide_linear(x, weight), F.linear(x.to(wide), weight.to(wide)))
+
+
+def test_which_way_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Narrow on a GPU alone, and in bfloat16 alone."""
+    taken: list[Tensor] = []
+    monkeypatch.setattr(wide_product, "narrow_linear", lambda x, weight: taken.append(x) or narrow_linear(x, weight))
+    for device in ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]:
+        for dtype in (torch.bfloat16, torch.float32):
+            x, weight = (torch.ones(8, 8, device=device, dtype=dtype) for _ in range(2))
+            wide_linear(x, weight)
+    assert [(x.device.type, x.dtype) for x in taken] == [("cuda", torch.bfloat16)] * torch.cuda.is_available()
+
+
+def test_what_is_not_asked_for_is_not_computed() -> None:
+    """A baseline's input has no gradient."""
+    x, weight, gradient = problem((64, 16, 4), "cpu")
+    with torch.profiler.profile(acc_events=True) as profile:
+        torch.autograd.grad(narrow_linear(x.detach(), weight), [weight], gradient)
+    products = [event.name for event in profile.events() if event.name == "aten::mm"]
+    assert len(products) == 2  # forwards, and of the weight
+
+
+@pytest.mark.parametrize("operation", ["narrow_linear", "in_two", "weight_gradient"])
+def test_a_compiler_sees_operations_of_the_right_shape(operation: str) -> None:
+    x, weight, gradient = (t.detach() for t in problem((64, 16, 4), "cpu"))
+    given = {"narrow_linear": (x, weight), "in_two": (gradient,), "weight_gradient": (in_two(gradient), x)}[operation]
+    utils = ("test_schema", "test_faketensor")
+    torch.library.opcheck(getattr(wide_product, operation), given, test_utils=utils)
+
+
+@pytest.mark.filterwarnings("ignore")  # tracing, torch warns of itself
+def test_halves_survive_a_compiler() -> None:
+    """One that looked inside would keep the rounding to itself, and the second half would be zero."""
+    _, _, gradient = problem((64, 16, 4), "cpu")
+    compiled = torch.compile(lambda g: in_two(g * 1.0), fullgraph=True)
+    assert torch.equal(compiled(gradient), in_two(gradient))
+    assert in_two(gradient)[:, 4:].abs().max() > 0
