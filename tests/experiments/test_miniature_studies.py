@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from experiments.miniature.studies import HERE, LARGEST, ON_REQUEST, QUICK, RATES, STUDIES, specs_of
+from experiments.miniature.study import BALANCE_DEFAULTS
 from routelaw.routers.router import router_class
 from routelaw.specs.run import RunSpec
 from routelaw.training.groups import check_split
@@ -101,11 +102,10 @@ def test_the_main_sweep_and_the_largest_size_make_one_grid() -> None:
 
 def test_studies_share_the_runs_they_say() -> None:
     known = {study: {spec.run_id for spec in specs(study)} for study in STUDIES}
-    with_main = {"seeds": 9, "k": 6, "lengths": 5, "rl_variants": 6}
+    with_main = {"seeds": 9, "k": 6, "lengths": 5, "rl_variants": 6, "robustness": 3}
     assert {study: len(known[study] & known["main"]) for study in with_main} == with_main
     with_frequencies = {"shared_decisions": 5, "permuted_hash": 3, "stacked_ffws": 1}
     assert {study: len(known[study] & known["routing_frequency"]) for study in with_frequencies} == with_frequencies
-    assert not known["robustness"] & known["main"]
 
 
 def test_what_the_studies_vary() -> None:
@@ -118,6 +118,6 @@ def test_what_the_studies_vary() -> None:
     assert variants == {"G", "S", "B"}
     for router in ("switch", "s-base", "rl-r"):
         weights = {s.router.balance_weight for s in specs("robustness") if s.router.name == router}
-        assert weights == {0.0, 1e-3, 1e-2, 1e-1, 1.0}
+        assert weights | {BALANCE_DEFAULTS[router]} == {0.0, 1e-3, 1e-2, 1e-1, 1.0, None}
     assert {s.train.seed for s in specs("seeds")} == {0, 1, 2}
     assert {s.router.experts for s in specs("seeds")} == {1, 8, 64}

@@ -36,7 +36,10 @@ def test_weights_are_read_off_variants() -> None:
 
 def test_the_runs_of_the_sweep_are_all_of_them_known() -> None:
     found = {
-        (spec.router.name, *(weights_of(spec.router.name, spec.variant.removesuffix(",positions=rope")) or ()))
+        (
+            spec.router.name,
+            *(weights_of(spec.router.name, spec.variant.removesuffix("positions=rope").rstrip(",")) or ()),
+        )
         for spec in specs_of("robustness", "c", 8192)
     }
     assert len(found) == 21, "by their weights alone"
