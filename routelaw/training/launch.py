@@ -22,6 +22,8 @@ import torch.distributed as dist
 from routelaw.training.ranks import LIFELINE, Rank
 
 POLL = 0.05
+MOMENT = 0.5
+"""Seconds until a process that a signal ended is seen to have: its connections close first."""
 GRACE = 30.0
 """Seconds for a last checkpoint when the run is told to stop."""
 LAST_WORDS = 3.0
@@ -154,10 +156,10 @@ def _followed(members: Sequence[Member], stop: Callable[[], bool]) -> Ended:
     world, asked = len(members), 0.0
     while True:
         codes = {rank: member.code for rank, member in enumerate(members)}
-        failed = [(code > 0, rank, code) for rank, code in codes.items() if code]
+        failed = [rank for rank, code in codes.items() if code]
         if failed:
-            _, rank, code = min(failed)  # of several within a moment, those that a signal ended are the cause
-            return Ended(world, rank, code, members[rank].said)
+            cause = _cause(members, failed[0])
+            return Ended(world, cause, members[cause].code or 0, members[cause].said)
         if all(code == 0 for code in codes.values()):
             return Ended(world, 0, 0, members[0].said)
         if not asked and stop():
@@ -166,6 +168,16 @@ def _followed(members: Sequence[Member], stop: Callable[[], bool]) -> Ended:
                 member.ask_to_stop()
         if asked and time.monotonic() - asked > GRACE:
             return Ended(world, 0, 0, members[0].said)  # as they were told, if without a last checkpoint
+        time.sleep(POLL)
+
+
+def _cause(members: Sequence[Member], failed: int) -> int:
+    """Who failed, or who was ended by a signal, if that shows within a moment: it is then why others fail."""
+    deadline = time.monotonic() + MOMENT
+    while True:
+        by_signal = [rank for rank, member in enumerate(members) if (member.code or 0) < 0]
+        if by_signal or time.monotonic() > deadline:
+            return (by_signal or [failed])[0]
         time.sleep(POLL)
 
 

@@ -47,6 +47,22 @@ def test_the_one_that_fails_is_named_and_the_others_are_ended(end: str, reason: 
     assert time.monotonic() - begun < 10
 
 
+def test_a_signal_is_the_cause_even_if_it_shows_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other one fails first, as by a connection that was closed."""
+    monkeypatch.setattr("routelaw.training.launch.MOMENT", 30.0)
+    code = f"""
+there = {str(tmp_path / "there")!r}
+if os.environ["RANK"] == "1":
+    open(there, "w").close()
+    time.sleep(1)
+    os.kill(os.getpid(), 9)
+while not os.path.exists(there):
+    time.sleep(0.01)
+sys.exit(1)
+"""
+    assert in_each(code).reason == "process 1 of 2 was ended by SIGKILL (out of memory?)"
+
+
 def test_they_end_with_whoever_started_them(tmp_path: Path) -> None:
     code = f"""
 import os, sys, time
