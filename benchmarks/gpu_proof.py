@@ -36,7 +36,7 @@ from budget import bounded
 from ledger import rounded
 from proof_curves import Batches, Verdict, curves, signed_most, text_batches, verdict
 from proof_gradients import LIMIT, compared, most_over
-from proof_paths import EVERY_KERNEL, FAST, NARROW, RELATIVE, WIDE, WITHOUT, Way
+from proof_paths import DISPATCH, EVERY_KERNEL, FAST, NARROW, RELATIVE, WIDE, WITHOUT, Way
 
 from routelaw.bench.clock import CUDA, DEVICE, here, wait
 from routelaw.bench.models import graphs_made, waits
@@ -80,6 +80,7 @@ def taken_by(router: str, path: str) -> bool:
         "sinkhorn kernel": router != "s-base",
         "grouped product": router == "dense",
         NARROW: router in ("dense", "hash"),
+        DISPATCH: router == "dense",
     }
     return not absent.get(path, False)
 

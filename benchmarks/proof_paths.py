@@ -37,6 +37,7 @@ BACKEND = "inductor" if CUDA else "aot_eager"
 RELATIVE = "relative attention in pieces"
 """The path that only positions `xl` take."""
 NARROW = "router's product of narrow numbers"
+DISPATCH = "dispatch kernels"
 
 
 @dataclass(frozen=True)
@@ -157,12 +158,30 @@ def widened_routers() -> Iterator[None]:
         yield
 
 
+def plain_order(expert_N: Tensor, kept_N: Tensor, experts: int) -> tuple[Tensor, Tensor, Tensor]:
+    queue_N = torch.where(kept_N, expert_N, experts)
+    order_N = torch.argsort(queue_N, stable=True)
+    number_E = torch.arange(experts, device=queue_N.device)
+    return order_N, torch.argsort(order_N), (queue_N[:, None] <= number_E).sum(0, dtype=torch.int32)
+
+
+def plain_rows(x_ND: Tensor, place_N: Tensor, kept_N: Tensor, k: int) -> Tensor:
+    return torch.where(kept_N[:, None], x_ND[place_N], 0).view(-1, k, x_ND.shape[1]).sum(1)
+
+
+@contextmanager
+def plain_dispatch() -> Iterator[None]:
+    with replaced(experts_module, "expert_order", plain_order), replaced(experts_module, "summed_rows", plain_rows):
+        yield
+
+
 PATCHES: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "sinkhorn kernel": lambda: replaced(sinkhorn_module, "expert_potentials", plain_potentials),
-    "grouped product": lambda: replaced(experts_module, "product_by_expert", sliced_product),
+    "grouped product": lambda: replaced(experts_module, "grouped_product", sliced_product),
     "loss by pieces": lambda: replaced(Transformer, "token_nll", plain_nll),
     RELATIVE: lambda: replaced(attention_module, "relative_attention", biased),
     NARROW: widened_routers,
+    DISPATCH: plain_dispatch,
 }
 WAITING = ("sinkhorn kernel", "grouped product")
 """Their plain forms read sizes or sums on the host, so a step with them cannot be recorded."""

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from routelaw.bench.clock import COPIED, CUDA, DTYPE, PRECISION, attempt, bandwidth, here, race
+from routelaw.bench.clock import COPIED, CUDA, DTYPE, PRECISION, attempt, bandwidth, here, race, recorded
 from routelaw.bench.layer import DENSE, Problem
 from routelaw.bench.table import Row, Table, gathered, row
 
@@ -48,7 +48,8 @@ def rows(options: Options) -> Iterator[Row]:
 
 def _measured(experts: int, bytes_per_s: float, options: Options) -> Row:
     problem = Problem(options.width, experts, options.tokens)
-    ran = race({OURS: problem.both(problem.ours(options.compile)), DENSE: problem.dense(options.compile)})
+    works = {OURS: problem.both(problem.ours(options.compile)), DENSE: problem.dense(options.compile)}
+    ran = race(works, way=recorded)
     floor_ms = 1e3 * PASSES * weight_bytes(options.width, experts) / bytes_per_s
     figures = dict(ran.ms) | {
         "E": experts,
@@ -73,7 +74,7 @@ def table(options: Options, rows: Iterable[Row]) -> Table:
     }
     setting = (
         f"One routed layer against E, forward and backward: d = {options.width}, {options.tokens:,} random tokens, "
-        f"K = 1, FFW 4d, {PRECISION}"
+        f"K = 1, FFW 4d, {PRECISION}" + (", recorded as CUDA graphs" if CUDA else "")
     )
     return gathered("experts", setting, f"a dense FFW of the same FLOPs, {how}", columns, rows, here())
 

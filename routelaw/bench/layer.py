@@ -2,7 +2,8 @@
 
 K = 1, hidden layer 4d, weighted outputs; load even, and with Zipf's skew of .7. Figures are fractions of the dense
 FFW's speed: dispatch, both products, GELU, combine and weighting, and all gradients. In the race: our layer eager and
-compiled, torch's `grouped_mm` in the plainest layer around it, and the products alone.
+compiled, torch's `grouped_mm` in the plainest layer around it, and the products alone. On a GPU all of them run as CUDA
+graphs, as steps of small models do, and ours once more with every kernel launched, which measures the processor too.
 
 Shapes: T tokens, N = T assignments, D width, F = 4D hidden, E experts.
 """
@@ -18,7 +19,20 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from routelaw.bench.clock import CUDA, DEVICE, DTYPE, PRECISION, Work, attempt, both_ways, here, normal, peak_mib, race
+from routelaw.bench.clock import (
+    CUDA,
+    DEVICE,
+    DTYPE,
+    PRECISION,
+    Work,
+    attempt,
+    both_ways,
+    here,
+    normal,
+    peak_mib,
+    race,
+    recorded,
+)
 from routelaw.bench.table import Row, Table, gathered, row
 from routelaw.model.experts import Experts
 from routelaw.routers.router import Routing
@@ -26,6 +40,7 @@ from routelaw.routers.router import Routing
 SKEW = 0.7
 DENSE = "dense (ms)"
 ALONE = "products alone"
+LAUNCHED = "ours launched"
 MOST_WITH_SKEW = 64
 LARGEST = 1024 * 1024 * 512
 """d²·E: 34 GB of weights and gradients in bfloat16."""
@@ -144,11 +159,14 @@ def _measured(name: str, width: int, experts: int, skew: float, options: Options
     works = {name: problem.both(way) for name, way in ways.items()}
     if CUDA and options.compile:
         works[ALONE] = problem.alone()
+    dense = problem.dense(options.compile)
     # Dense takes part every time: the ratio is of two that were disturbed alike.
-    ran = race({DENSE: problem.dense(options.compile), **works})
+    ran = race({DENSE: dense, **works}, way=recorded)
     figures = {way: ran.ratio(DENSE, way) for way in works} | {DENSE: ran.ms.get(DENSE, float("nan"))}
     best = "ours compiled" if options.compile else "ours eager"
     if best in ran.ms:
+        if CUDA:
+            figures[LAUNCHED] = race({DENSE: dense, best: works[best]}).ratio(DENSE, best)
         figures["peak (MiB)"] = peak_mib(works[best])
         figures["difference"] = _difference(ways[best], problem)
     return row(name, figures, ran.failures)
@@ -177,6 +195,7 @@ def table(options: Options, rows: Iterable[Row]) -> Table:
     columns = {
         "ours compiled": "our layer, compiled",
         "ours eager": "our layer",
+        LAUNCHED: "compiled, over dense of the same kind: all kernels launched by the processor, not as a CUDA graph",
         "grouped_mm compiled": "the plainest layer around torch's grouped_mm, compiled",
         "grouped_mm eager": "the same, eager",
         ALONE: "the products and GELU compiled, of rows that are sorted already: no dispatch, no weights",
@@ -185,6 +204,8 @@ def table(options: Options, rows: Iterable[Row]) -> Table:
         "difference": "relative, of ours from the plainest layer: the most of result and gradients",
     }
     setting = f"One routed layer, forward and backward: {options.tokens:,} random tokens, K = 1, FFW 4d, {PRECISION}"
+    if CUDA:
+        setting += ", recorded as CUDA graphs"
     baseline = f"a dense FFW of the same FLOPs, {how}; figures are fractions of its speed"
     return gathered("layer", setting, baseline, columns, rows, here())
 

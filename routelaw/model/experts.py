@@ -22,8 +22,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from routelaw.kernels.dispatch import expert_order, summed_rows
 from routelaw.model.exchange import exchange_plan, permuted
-from routelaw.model.grouped_product import product_by_expert, takes_groups
+from routelaw.model.grouped_product import grouped_product, takes_groups
 from routelaw.model.parallel import NOBODY_ELSE, Team
 from routelaw.routers.router import Routing
 
@@ -45,27 +46,7 @@ class _Dispatch(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient_ND: Tensor) -> tuple[Tensor, None, None, None]:  # pyrefly: ignore
         inverse_N, kept_N = ctx.saved_tensors
-        gradient_ND = rows_at(gradient_ND, inverse_N).masked_fill_(~kept_N[:, None], 0)
-        if len(inverse_N) == ctx.tokens:
-            return gradient_ND, None, None, None
-        return gradient_ND.view(ctx.tokens, -1, gradient_ND.shape[1]).sum(1), None, None, None
-
-
-@torch.library.custom_op("routelaw::rows_at", mutates_args=())
-def rows_at(x_ND: Tensor, index_N: Tensor) -> Tensor:
-    """A gather that a compiler leaves alone: it would do it inside the sum over tokens of a LayerNorm's gradient, where
-    it took 430 µs instead of 55 (H200, HASH at 370M; LOG.md)."""
-    return x_ND.index_select(0, index_N)
-
-
-@rows_at.register_fake
-def _(x_ND: Tensor, index_N: Tensor) -> Tensor:
-    return x_ND.new_empty(index_N.shape[0], x_ND.shape[1])
-
-
-def shortest_integer(largest: int) -> torch.dtype:
-    """To sort by: a GPU takes as many passes as a number has bytes."""
-    return next(t for t in (torch.int16, torch.int32, torch.int64) if largest <= torch.iinfo(t).max)
+        return summed_rows(gradient_ND, inverse_N, kept_N, len(inverse_N) // ctx.tokens), None, None, None
 
 
 def ends_of(taken_E: Tensor) -> Tensor:
@@ -101,21 +82,17 @@ class Experts(nn.Module):
         """What the chosen experts add to the residual stream: Σ weight·expert(x), zero for dropped assignments."""
         T, D = normed_TD.shape
         N = routing.token_N.shape[0]
-        queue_N = torch.where(kept_N, routing.expert_N, self.experts)
-        queue_N, order_N = torch.sort(queue_N.to(shortest_integer(self.experts)), stable=True)
-        inverse_N = torch.empty_like(order_N)
-        inverse_N[order_N] = torch.arange(N, device=order_N.device)
-        number_E = torch.arange(self.experts, dtype=queue_N.dtype, device=queue_N.device)
-        ends_E = torch.searchsorted(queue_N, number_E, right=True, out_int32=True)
-
+        order_N, inverse_N, ends_E = expert_order(routing.expert_N, kept_N, self.experts)
         rows_ND = _Dispatch.apply(normed_TD, order_N, inverse_N, kept_N)
         residual_ND = _Dispatch.apply(residual_TD, order_N, inverse_N, kept_N) if self.ffws > 1 else None
         if self.team.group is not None:
             taken_E = ends_E.to(torch.int64).diff(prepend=ends_E.new_zeros(1, dtype=torch.int64))
             added_ND = self._elsewhere(rows_ND, residual_ND, taken_E)  # pyrefly: ignore
         else:
-            added_ND = self._computed(rows_ND, residual_ND, queue_N.to(torch.int64), ends_E)
-        added_ND = added_ND.masked_fill((queue_N == self.experts)[:, None], 0)
+            queue_N = torch.where(kept_N, routing.expert_N, self.experts).index_select(0, order_N)
+            added_ND = self._computed(rows_ND, residual_ND, queue_N, ends_E)
+        dropped_N = torch.arange(N, device=ends_E.device) >= ends_E[-1]
+        added_ND = added_ND.masked_fill(dropped_N[:, None], 0)
         if routing.weight_N is not None:  # before they go back: gradients of both then take one pass over the rows
             weight_N = permuted(routing.weight_N, order_N, inverse_N)
             added_ND = added_ND * weight_N[:, None].to(added_ND.dtype)
@@ -144,15 +121,15 @@ class Experts(nn.Module):
         return total_ND
 
     def _ffw(self, i: int, x_ND: Tensor, ends_E: Tensor) -> Tensor:
-        hidden_NF = F.gelu(product_by_expert(self.tensor.enter(x_ND), self.up[i], ends_E))
-        return self.tensor.leave(product_by_expert(hidden_NF, self.down[i], ends_E))
+        hidden_NF = F.gelu(grouped_product(self.tensor.enter(x_ND), self.up[i], ends_E))
+        return self.tensor.leave(grouped_product(hidden_NF, self.down[i], ends_E))
 
 
 def _rows(table_ED: Tensor, queue_N: Tensor, ends_E: Tensor) -> Tensor:
     """table[expert] for sorted rows."""
     if takes_groups(table_ED):
         return _padded_rows(table_ED, queue_N)
-    return product_by_expert(table_ED.new_ones(len(queue_N), 1), table_ED[:, None], ends_E)
+    return grouped_product(table_ED.new_ones(len(queue_N), 1), table_ED[:, None], ends_E)
 
 
 def _padded_rows(table_ED: Tensor, queue_N: Tensor) -> Tensor:

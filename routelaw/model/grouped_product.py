@@ -3,11 +3,11 @@
 In bfloat16 on a GPU that is `grouped_mm`, with ends that never leave the device; elsewhere one plain product per slice,
 written straight into the result. (On a CPU `grouped_mm` has no float64, wants aligned strides, and was measured within
 5 % of the plain way from width 128 on.) A compiler fuses what stands before and after; it does not look inside, since a
-loop over slices it cannot follow. On a GPU it is shown the product of narrow layers (`product_by_expert`).
+loop over slices it cannot follow.
 
 Rows beyond the last end mean nothing: `grouped_mm` leaves them unwritten, in results and gradients. The weight gradient
 of an expert without rows is zero on Hopper; on later chips torch leaves it unwritten, too (pytorch#172439), so there it
-is cleared, and the compiler is shown nothing.
+is cleared.
 
 Shapes: N rows, D and F widths, E experts.
 """
@@ -21,7 +21,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-NARROW, FEW_IN_SIGHT = 512, 64
 HOPPER = 9
 
 
@@ -30,21 +29,6 @@ def takes_groups(x: Tensor) -> bool:
     return x.is_cuda and x.dtype == torch.bfloat16
 
 
-def product_by_expert(x_ND: Tensor, weight_EDF: Tensor, ends_E: Tensor) -> Tensor:
-    """Rows of expert e (those from end e−1 to end e) times weight e. ends_E is int32."""
-    if torch.compiler.is_compiling() and takes_groups(x_ND) and best_in_sight(weight_EDF):
-        return F.grouped_mm(x_ND, weight_EDF, offs=ends_E)
-    return grouped_product(x_ND, weight_EDF, ends_E)
-
-
-def best_in_sight(weight_EDF: Tensor) -> bool:
-    """Narrow layers of few experts: 8 and 64 of width 512 were 2 % and 1 % quicker on an H200, each in one
-    race; wider ones, and 512 experts, within .5 % (LOG.md). Narrower ones were not compared."""
-    experts, *widths = weight_EDF.shape
-    return experts <= FEW_IN_SIGHT and min(widths) <= NARROW and not leaves_empty_groups()
-
-
-@torch.compiler.assume_constant_result
 def leaves_empty_groups() -> bool:
     """Whether torch's grouped product writes nothing for a group without rows."""
     return torch.cuda.is_available() and torch.cuda.get_device_capability()[0] > HOPPER

@@ -13,7 +13,7 @@ import torch
 
 import routelaw.model.experts as experts_module
 from routelaw.kernels.wide_product import wide_linear
-from routelaw.model.grouped_product import grouped_product, product_by_expert
+from routelaw.model.grouped_product import grouped_product
 from routelaw.specs.run import ModelSpec, RouterSpec, RunSpec, TrainSpec
 from routelaw.specs.sizes import get_size
 
@@ -87,12 +87,12 @@ def test_the_sliced_product_is_the_grouped_one(script: Script) -> None:
 def test_patches_are_in_place_only_meanwhile(script: Script) -> None:
     paths = script("proof_paths")
     with paths.all_patches():
-        assert experts_module.product_by_expert is paths.sliced_product
+        assert experts_module.grouped_product is paths.sliced_product
         assert paths.Transformer.token_nll is paths.plain_nll
         assert paths.sinkhorn_module.expert_potentials is paths.plain_potentials
         assert paths.attention_module.relative_attention is paths.biased
         assert paths.gating_module.wide_linear is paths.reinforce_module.wide_linear is paths.widened_linear
-    assert experts_module.product_by_expert is product_by_expert
+    assert experts_module.grouped_product is grouped_product
     assert paths.Transformer.token_nll is not paths.plain_nll
     assert paths.attention_module.relative_attention is not paths.biased
     assert paths.gating_module.wide_linear is paths.reinforce_module.wide_linear is wide_linear

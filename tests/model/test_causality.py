@@ -31,7 +31,7 @@ def row_by_row(x_ND: torch.Tensor, weight_EDF: torch.Tensor, ends_E: torch.Tenso
 @pytest.mark.parametrize(("k", "positions"), [(1, "xl"), (2, "rope")])
 @pytest.mark.parametrize("name", NAMES)
 def test_evaluation_is_causal_exactly(monkeypatch: pytest.MonkeyPatch, name: str, k: int, positions: str) -> None:
-    monkeypatch.setattr(experts_module, "product_by_expert", row_by_row)
+    monkeypatch.setattr(experts_module, "grouped_product", row_by_row)
     model = model_of(longer(name, k=k, positions=positions, capacity_factor=0.5))
     found = audit(model, tokens(2, 32), EVERY_CUT)
     assert found.causal

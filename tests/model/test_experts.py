@@ -136,7 +136,7 @@ def test_garbage_in_dropped_rows_never_gets_out(monkeypatch: pytest.MonkeyPatch,
     kept_N = within_capacity(routing, context(), EXPERTS, k, 0.5)
     leaves = [normed_TD, residual_TD, *experts.parameters(), *router.parameters()]
     clean = value_and_gradients(experts(normed_TD, residual_TD, routing, kept_N), leaves)
-    monkeypatch.setattr(experts_module, "product_by_expert", LeavesGarbage.apply)
+    monkeypatch.setattr(experts_module, "grouped_product", LeavesGarbage.apply)
     dirty = value_and_gradients(experts(normed_TD, residual_TD, routing, kept_N), leaves)
     for one, two in zip(clean, dirty, strict=True):
         torch.testing.assert_close(one, two, rtol=1e-12, atol=1e-12)
