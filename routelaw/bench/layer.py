@@ -41,6 +41,7 @@ SKEW = 0.7
 DENSE = "dense (ms)"
 ALONE = "products alone"
 LAUNCHED = "ours launched"
+EVEN = "of even load"
 MOST_WITH_SKEW = 64
 LARGEST = 1024 * 1024 * 512
 """d²·E: 34 GB of weights and gradients in bfloat16."""
@@ -99,9 +100,11 @@ class Problem:
         self.kept_N = torch.ones(tokens, dtype=torch.bool, device=DEVICE)
         self.token_N = torch.arange(tokens, device=DEVICE)
 
-    def ours(self, compiled: bool) -> Callable[[], Tensor]:
+    def ours(self, compiled: bool, expert_N: Tensor | None = None) -> Callable[[], Tensor]:
+        chosen_N = self.expert_N if expert_N is None else expert_N
+
         def layer(x_TD: Tensor, weight_N: Tensor) -> Tensor:
-            return self.layer(x_TD, x_TD, Routing(self.token_N, self.expert_N, weight_N), self.kept_N)
+            return self.layer(x_TD, x_TD, Routing(self.token_N, chosen_N, weight_N), self.kept_N)
 
         made = torch.compile(layer, dynamic=False, fullgraph=True) if compiled else layer
         return lambda: made(self.x_TD, self.weight_N)
@@ -159,14 +162,18 @@ def _measured(name: str, width: int, experts: int, skew: float, options: Options
     works = {name: problem.both(way) for name, way in ways.items()}
     if CUDA and options.compile:
         works[ALONE] = problem.alone()
-    dense = problem.dense(options.compile)
+    beside = {DENSE: problem.dense(options.compile)}
+    if skew:
+        beside[EVEN] = problem.both(problem.ours(options.compile, choices(options.tokens, experts, skew=0.0)))
     # Dense takes part every time: the ratio is of two that were disturbed alike.
-    ran = race({DENSE: dense, **works}, way=recorded)
+    ran = race(beside | works, way=recorded)
     figures = {way: ran.ratio(DENSE, way) for way in works} | {DENSE: ran.ms.get(DENSE, float("nan"))}
     best = "ours compiled" if options.compile else "ours eager"
+    if skew:
+        figures[EVEN] = ran.ratio(EVEN, best)
     if best in ran.ms:
         if CUDA:
-            figures[LAUNCHED] = race({DENSE: dense, best: works[best]}).ratio(DENSE, best)
+            figures[LAUNCHED] = race({DENSE: beside[DENSE], best: works[best]}).ratio(DENSE, best)
         figures["peak (MiB)"] = peak_mib(works[best])
         figures["difference"] = _difference(ways[best], problem)
     return row(name, figures, ran.failures)
@@ -196,6 +203,7 @@ def table(options: Options, rows: Iterable[Row]) -> Table:
         "ours compiled": "our layer, compiled",
         "ours eager": "our layer",
         LAUNCHED: "compiled, over dense of the same kind: all kernels launched by the processor, not as a CUDA graph",
+        EVEN: f"speed with skew, {how}, over that with even load in the same race",
         "grouped_mm compiled": "the plainest layer around torch's grouped_mm, compiled",
         "grouped_mm eager": "the same, eager",
         ALONE: "the products and GELU compiled, of rows that are sorted already: no dispatch, no weights",
