@@ -1,4 +1,4 @@
-"""The order in which assignments go to their experts, and the sum of what comes back for a token: one operation each.
+"""The order in which assignments go to their experts, and the sum of what comes back for a token.
 
 Plain forms here; kernels for a GPU in dispatch_triton.py, which a compiler launches itself but does not fuse. In both
 the order is stable and sums have a fixed order, so equal input gives equal output.
@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 
-@torch.library.triton_op("routelaw::expert_order", mutates_args=())
 def expert_order(expert_N: Tensor, kept_N: Tensor, experts: int) -> tuple[Tensor, Tensor, Tensor]:
     """(order_N, inverse_N, ends_E): assignments sorted by expert, dropped ones last; where each of them then stands;
     where an expert's slice ends (int32)."""
@@ -31,7 +30,6 @@ def sorted_order(expert_N: Tensor, kept_N: Tensor, experts: int) -> tuple[Tensor
     return order_N, inverse_N, torch.searchsorted(queue_N, number_E, right=True, out_int32=True)
 
 
-@torch.library.triton_op("routelaw::summed_rows", mutates_args=())
 def summed_rows(x_ND: Tensor, place_N: Tensor, kept_N: Tensor, k: int) -> Tensor:
     """(T, D): of every token the sum of its K rows, those that were kept; the others may be anything.
 

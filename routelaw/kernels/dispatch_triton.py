@@ -13,7 +13,7 @@ import torch
 import triton  # pyrefly: ignore
 import triton.language as tl  # pyrefly: ignore
 from torch import Tensor
-from torch.library import wrap_triton
+from torch.library import triton_op, wrap_triton
 
 BLOCK = 128
 """Assignments of a program."""
@@ -64,6 +64,7 @@ def place_kernel(
         tl.store(ends + number, tl.load(running + number * B + B - 1, mask=number < E, other=0), mask=number < E)
 
 
+@triton_op("routelaw::counted_order", mutates_args=())
 def counted_order(expert_N: Tensor, kept_N: Tensor, experts: int) -> tuple[Tensor, Tensor, Tensor]:
     N, B, bins = len(expert_N), triton.cdiv(len(expert_N), BLOCK), triton.next_power_of_2(experts + 2)
     count = torch.empty((experts + 1) * B, dtype=torch.int32, device=expert_N.device)
@@ -92,6 +93,7 @@ def sum_kernel(x, place, kept, out, T, D, K: tl.constexpr, ROWS: tl.constexpr, B
     tl.store(out + token[:, None] * D + column[None, :], total.to(out.dtype.element_ty), mask=mask)
 
 
+@triton_op("routelaw::gathered_sum", mutates_args=())
 def gathered_sum(x_ND: Tensor, place_N: Tensor, kept_N: Tensor, k: int) -> Tensor:
     T, D = len(place_N) // k, x_ND.shape[1]
     out_TD = x_ND.new_empty(T, D)

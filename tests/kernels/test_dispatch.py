@@ -68,10 +68,13 @@ def test_the_sum_by_hand(given: tuple[int, int, int, float]) -> None:
         torch.testing.assert_close(found_TD[token].double(), sum(rows, torch.zeros(x_ND.shape[1]).double()))
 
 
-def test_a_compiler_sees_operations_of_the_right_shape() -> None:
+@pytest.mark.parametrize("_", [pytest.param("", marks=on_gpu)])
+def test_a_compiler_sees_operations_of_the_right_shape(_: str) -> None:
+    from routelaw.kernels.dispatch_triton import counted_order, gathered_sum
+
     utils = ("test_schema", "test_faketensor")
-    torch.library.opcheck(expert_order, order_problem(50, 7, 0.8), test_utils=utils)
-    torch.library.opcheck(summed_rows, rows_problem(9, 16, 2, 1.0), test_utils=utils)
+    torch.library.opcheck(counted_order, order_problem(50, 7, 0.8, device="cuda"), test_utils=utils)
+    torch.library.opcheck(gathered_sum, rows_problem(9, 16, 2, 1.0, device="cuda"), test_utils=utils)
 
 
 @pytest.mark.parametrize("case", ["order", "sum"])
