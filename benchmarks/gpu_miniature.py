@@ -3,12 +3,13 @@
     python benchmarks/gpu_miniature.py [--quick] [--sizes 0.8M 3M 20M] [--routers dense s-base hash]
         [--processes 1 2 4 8] [--sequences 64] [--seconds 4] [--mps] [--budget-s 540]
 
-Every process trains a model of its own on random tokens, 64 × 512 a step, as a run on a GPU does: with the real
-optimiser, blocks compiled, steps recorded as CUDA graphs, bfloat16. All begin together and stop after the same time.
-Target: 4M tokens/s in total. The baseline is one process of the same shape. Compile caches are shared and empty at
-first: `cold_s` is from the start of the first process of a shape to the end of its first step, `warm_s` that of the
-second, alone (`warm_imported_s` and `warm_built_s` say how much of it went before the step), and `next_s` that of
-another run in the same process, as a sweep's worker takes one after another; target under ten seconds.
+Every process trains a model of its own on random tokens, 64 × 512 a step, as runs of experiments/miniature do: rotary
+positions, a vocabulary of 8,192, the real optimiser, blocks compiled, steps recorded as CUDA graphs, bfloat16. All
+begin together and stop after the same time. Target: 4M tokens/s in total. The baseline is one process of the same
+shape. Compile caches are shared and empty at first: `cold_s` is from the start of the first process of a shape to the
+end of its first step, `warm_s` that of the second, alone (`warm_imported_s` and `warm_built_s` say how much of it went
+before the step), and `next_s` that of another run in the same process, as a sweep's worker takes one after another;
+target under ten seconds.
 `--mps` lets kernels of several processes run at once, where the driver has that service; else they take turns. Appends
 one line.
 """
@@ -219,7 +220,8 @@ def main() -> None:
         most = max((value for key, value in figures.items() if key.endswith("/tokens_per_s")), default=float("nan"))
         print(f"most in total: {most / 1e6:.2f}M tokens/s, {most / TARGET:.2f} of the target", flush=True)
     if not options.quick:
-        data = f"{options.sequences} × {options.length} random tokens, {'with' if mps else 'without'} MPS"
+        data = f"{options.sequences} × {options.length} random tokens of {options.vocabulary:,}, {options.positions}"
+        data += f", {'with' if mps else 'without'} MPS"
         ledger.append("gpu_miniature", data, figures, str(here()))
 
 
@@ -229,9 +231,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--sizes", nargs="+", default=["0.8M", "3M", "20M"])
     parser.add_argument("--routers", nargs="+", default=["dense", "s-base", "hash"])
     parser.add_argument("--processes", nargs="+", type=int, default=[1, 2, 4, 8])
-    for name, usual in {"sequences": 64, "length": 512, "vocabulary": 32_000, "experts": 8}.items():
+    for name, usual in {"sequences": 64, "length": 512, "vocabulary": 8192, "experts": 8}.items():
         parser.add_argument(f"--{name}", type=int, default=usual)
-    parser.add_argument("--positions", default="xl")
+    parser.add_argument("--positions", default="rope")
     parser.add_argument("--seconds", type=float, default=4.0, help="that each measurement lasts")
     parser.add_argument("--mps", action="store_true")
     parser.add_argument("--budget-s", type=float, default=540.0, help="everything ends after this many seconds")
