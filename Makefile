@@ -3,11 +3,12 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+INTERPRETER := .venv-interpreter
 # One more than there are cores: some tests wait for other processes.
 WORKERS ?= $(shell expr $$(nproc) + 1)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench figures clean
+.PHONY: help setup demo test interpret check bench figures clean
 
 help:  ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -24,6 +25,16 @@ demo: $(STAMP)  ## the whole loop, small: corpus, sweep, laws, page (a few minut
 
 test: $(STAMP)  ## the test suite (CPU, a few minutes)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+
+$(INTERPRETER)/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(INTERPRETER)
+	sed '/^numpy==/d' constraints.txt > $(INTERPRETER)/constraints.txt
+	$(INTERPRETER)/bin/python -m pip install --quiet --disable-pip-version-check --constraint $(INTERPRETER)/constraints.txt \
+		--editable '.[train]' pytest pytest-xdist hypothesis pot 'numpy<2.4' triton==3.6.0
+	@touch $@
+
+interpret: $(INTERPRETER)/.installed  ## the GPU's kernels on a CPU, by Triton's interpreter (its environment has an older numpy)
+	$(INTERPRETER)/bin/python -m pytest -n $(WORKERS) tests/kernels
 
 check: $(STAMP)  ## format, lint, types, import direction, spelling, RESULTS.md
 	$(BIN)/ruff format --check .
@@ -42,4 +53,4 @@ figures: $(STAMP)  ## redraw the paper from its released data into out/reproduce
 	$(BIN)/python -m experiments.miniature.report --out out/miniature/report
 
 clean:  ## remove the environment and everything made
-	rm -rf $(VENV) out build dist *.egg-info
+	rm -rf $(VENV) $(INTERPRETER) out build dist *.egg-info

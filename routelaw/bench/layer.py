@@ -202,7 +202,7 @@ def table(options: Options, rows: Iterable[Row]) -> Table:
     columns = {
         "ours compiled": "our layer, compiled",
         "ours eager": "our layer",
-        LAUNCHED: "compiled, over dense of the same kind: all kernels launched by the processor, not as a CUDA graph",
+        LAUNCHED: f"our layer, {how}, over dense in a race of its own: kernels launched by the processor",
         EVEN: f"speed with skew, {how}, over that with even load in the same race",
         "grouped_mm compiled": "the plainest layer around torch's grouped_mm, compiled",
         "grouped_mm eager": "the same, eager",

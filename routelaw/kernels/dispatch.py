@@ -33,7 +33,8 @@ def sorted_order(expert_N: Tensor, kept_N: Tensor, experts: int) -> tuple[Tensor
 def summed_rows(x_ND: Tensor, place_N: Tensor, kept_N: Tensor, k: int) -> Tensor:
     """(T, D): of every token the sum of its K rows, those that were kept; the others may be anything.
 
-    Not fused: inside the sum over tokens of a LayerNorm's gradient such a gather took 430 µs instead of 55 (LOG.md).
+    The kernel is not fused with what follows: inside the sum over tokens of a LayerNorm's gradient such a gather took
+    430 µs instead of 55 (LOG.md).
     """
     if x_ND.is_cuda and x_ND.dtype != torch.float64:
         from routelaw.kernels.dispatch_triton import gathered_sum

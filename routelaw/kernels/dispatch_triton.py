@@ -2,7 +2,8 @@
 
 The sort: every program counts the experts of its block; one running sum over experts and blocks says where each block's
 assignments to each expert begin; a program's own order within its block comes from comparing all of it with itself.
-A radix sort of pairs took a dozen launches for the same.
+A radix sort of pairs took a dozen launches for the same. Measured for 8 to 512 experts (LOG.md); the table
+of counts has (E + 1)·N / BLOCK cells.
 
 Shapes: T tokens, K choices, N = T·K assignments, E experts, D width, B blocks.
 """

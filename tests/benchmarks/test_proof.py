@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import routelaw.model.experts as experts_module
+from routelaw.kernels.dispatch import expert_order, summed_rows
 from routelaw.kernels.wide_product import wide_linear
 from routelaw.model.grouped_product import grouped_product
 from routelaw.specs.run import ModelSpec, RouterSpec, RunSpec, TrainSpec
@@ -84,15 +85,31 @@ def test_the_sliced_product_is_the_grouped_one(script: Script) -> None:
         torch.testing.assert_close(one, other)
 
 
+def test_plain_dispatch_is_dispatch(script: Script) -> None:
+    paths, draw = script("proof_paths"), torch.Generator().manual_seed(0)
+    for tokens, k, experts in ((40, 1, 5), (33, 3, 7)):
+        expert_N = torch.randint(experts - 1, (tokens * k,), generator=draw)  # the last expert has none
+        kept_N = torch.rand(tokens * k, generator=draw) < 0.8
+        order, plain = (way(expert_N, kept_N, experts) for way in (expert_order, paths.plain_order))
+        assert all(torch.equal(one, other) for one, other in zip(order, plain, strict=True))
+        x_ND = torch.randn(tokens * k, 6, generator=draw)
+        x_ND[order[1][~kept_N]] = torch.nan
+        rows = (x_ND, order[1], kept_N, k)
+        torch.testing.assert_close(paths.plain_rows(*rows), summed_rows(*rows))
+
+
 def test_patches_are_in_place_only_meanwhile(script: Script) -> None:
     paths = script("proof_paths")
     with paths.all_patches():
         assert experts_module.grouped_product is paths.sliced_product
+        assert experts_module.expert_order is paths.plain_order
+        assert experts_module.summed_rows is paths.plain_rows
         assert paths.Transformer.token_nll is paths.plain_nll
         assert paths.sinkhorn_module.expert_potentials is paths.plain_potentials
         assert paths.attention_module.relative_attention is paths.biased
         assert paths.gating_module.wide_linear is paths.reinforce_module.wide_linear is paths.widened_linear
     assert experts_module.grouped_product is grouped_product
+    assert (experts_module.expert_order, experts_module.summed_rows) == (expert_order, summed_rows)
     assert paths.Transformer.token_nll is not paths.plain_nll
     assert paths.attention_module.relative_attention is not paths.biased
     assert paths.gating_module.wide_linear is paths.reinforce_module.wide_linear is wide_linear

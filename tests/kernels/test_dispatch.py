@@ -18,13 +18,22 @@ from routelaw.kernels.dispatch import expert_order, sorted_order, summed_rows
 
 NUMPY = tuple(map(int, np.__version__.split(".")[:2]))
 interpreter = [
-    pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed"),
-    pytest.mark.skipif(NUMPY >= (2, 4), reason="triton 3.6's interpreter needs numpy below 2.4"),
+    pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed: make interpret"),
+    pytest.mark.skipif(NUMPY >= (2, 4), reason="triton 3.6's interpreter needs numpy below 2.4: make interpret"),
     pytest.mark.slow,
 ]
 on_gpu = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 
-ORDERS = [(1, 1, 1.0), (7, 3, 0.5), (512, 8, 0.9), (1500, 5, 0.0), (1025, 64, 0.7), (2048, 1, 1.0), (700, 300, 0.8)]
+ORDERS = [
+    (1, 1, 1.0),
+    (7, 3, 0.5),
+    (512, 8, 0.9),
+    (1500, 5, 0.0),
+    (1025, 64, 0.7),
+    (2048, 1, 1.0),
+    (700, 300, 0.8),
+    (200, 4096, 0.9),
+]
 """Assignments, experts, share that is kept."""
 SUMS = [(9, 16, 1, 0.5), (33, 40, 2, 0.8), (5, 300, 3, 1.0), (64, 512, 1, 0.0)]
 """Tokens, width, choices, share that is kept."""

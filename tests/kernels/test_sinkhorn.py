@@ -22,8 +22,8 @@ from routelaw.kernels.sinkhorn import expert_potentials, sinkhorn
 INTERPRETED = Path(__file__).with_name("interpreted_sinkhorn.py")
 NUMPY = tuple(map(int, np.__version__.split(".")[:2]))
 interpreter = [
-    pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed"),
-    pytest.mark.skipif(NUMPY >= (2, 4), reason="triton 3.6's interpreter needs numpy below 2.4"),
+    pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed: make interpret"),
+    pytest.mark.skipif(NUMPY >= (2, 4), reason="triton 3.6's interpreter needs numpy below 2.4: make interpret"),
     pytest.mark.slow,
 ]
 on_gpu = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
