@@ -1,28 +1,15 @@
-"""Dispatch as operations: the plain forms against loops, the kernels against the plain forms (interpreted on a CPU,
+"""Dispatch: the plain forms against loops, the kernels against the plain forms (interpreted on a CPU,
 themselves on a GPU)."""
 
 from __future__ import annotations
 
-import importlib.util
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
+from places import interpret, interpreter, on_gpu
 from torch import Tensor
 
 from routelaw.kernels.dispatch import expert_order, sorted_order, summed_rows
-
-NUMPY = tuple(map(int, np.__version__.split(".")[:2]))
-interpreter = [
-    pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed: make interpret"),
-    pytest.mark.skipif(NUMPY >= (2, 4), reason="triton 3.6's interpreter needs numpy below 2.4: make interpret"),
-    pytest.mark.slow,
-]
-on_gpu = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 
 ORDERS = [
     (1, 1, 1.0),
@@ -90,14 +77,7 @@ def test_a_compiler_sees_operations_of_the_right_shape(_: str) -> None:
 @pytest.mark.parametrize("_", [pytest.param("", marks=interpreter)])
 def test_the_interpreted_kernels(case: str, _: str) -> None:
     """See interpreted_dispatch.py for what is compared."""
-    done = subprocess.run(
-        [sys.executable, str(Path(__file__).with_name("interpreted_dispatch.py")), case],
-        env={**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    interpret("interpreted_dispatch.py", case)
 
 
 @pytest.mark.parametrize(

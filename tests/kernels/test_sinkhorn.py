@@ -6,27 +6,12 @@ own, for it changes triton for good. Without triton these tests are skipped.
 
 from __future__ import annotations
 
-import importlib.util
-import os
-import subprocess
-import sys
-from pathlib import Path
-
-import numpy as np
 import pytest
 import torch
+from places import interpret, interpreter, on_gpu
 from torch import Tensor
 
 from routelaw.kernels.sinkhorn import expert_potentials, sinkhorn
-
-INTERPRETED = Path(__file__).with_name("interpreted_sinkhorn.py")
-NUMPY = tuple(map(int, np.__version__.split(".")[:2]))
-interpreter = [
-    pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed: make interpret"),
-    pytest.mark.skipif(NUMPY >= (2, 4), reason="triton 3.6's interpreter needs numpy below 2.4: make interpret"),
-    pytest.mark.slow,
-]
-on_gpu = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 
 
 def problem(groups: int, members: int, experts: int, kind: str, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
@@ -73,14 +58,7 @@ def test_a_compiler_sees_one_operation_of_the_right_shape() -> None:
 @pytest.mark.parametrize("_", [pytest.param("", marks=interpreter)])
 def test_the_interpreted_kernel(case: str, _: str) -> None:
     """See interpreted_sinkhorn.py for what is compared."""
-    done = subprocess.run(
-        [sys.executable, str(INTERPRETED), case],
-        env={**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    interpret("interpreted_sinkhorn.py", case)
 
 
 SHAPES = [(1, 65536, 64), (4, 16384, 64), (1, 8192, 512), (3, 1000, 7), (600, 64, 16), (1, 2048, 1), (2, 4096, 2)]
