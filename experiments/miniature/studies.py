@@ -18,8 +18,9 @@ from routelaw.sweeps.sweep import read_sweep
 HERE = Path(__file__).parent
 RATES, LARGEST, BETWEEN, QUICK = "rates", "largest", "between", "quick"
 STUDIES = (
-    RATES, "main", "seeds", "robustness", "k", "routing_frequency", "lengths", "rl_variants", "shared_decisions",
-    "permuted_hash", "stacked_ffws", "base_layers", LARGEST, BETWEEN,
+    RATES, "rl_weights", "sinkhorn_temperature", "routed_rates", "main", "seeds", "robustness", "k",
+    "routing_frequency", "lengths", "rl_variants", "shared_decisions", "permuted_hash", "stacked_ffws", "base_layers",
+    LARGEST, BETWEEN,
 )  # fmt: skip
 """What the others need comes first, what is easiest to do without towards the end."""
 ON_REQUEST = (LARGEST, BETWEEN)

@@ -90,6 +90,26 @@ def test_training_is_balanced_where_the_logits_are_not():
     assert routing.metrics["sinkhorn_capped"] == 0
 
 
+def test_a_low_temperature_evens_out_what_small_logits_leave_uneven():
+    """Tokens of a few kinds that prefer experts faintly: the plan is even, its rows' best are not."""
+    x, ids = inputs(2048)
+    x = x[torch.arange(2048) % 12] + 0.3 * x
+    fullest = {}
+    for temperature in (1.0, 0.3, 0.05):
+        router = build("s-base", experts=32, temperature=temperature)
+        router.weight.data, router.bias.data = 0.3 * router.weight.data, 0 * router.bias.data
+        routing = router(x, ids, context(2048, 2))
+        assert routing.metrics["sinkhorn_capped"] == 0
+        fullest[temperature] = torch.bincount(routing.expert_N, minlength=32).max() / 64
+        logits = x @ router.weight.T
+        torch.testing.assert_close(routing.weight_N, logits.softmax(1).gather(1, routing.expert_N[:, None])[:, 0])
+        evaluated = router(x, ids, context(2048, training=False))
+        assert torch.equal(evaluated.expert_N, logits.argmax(1)), "the temperature is the rebalancing's alone"
+    assert fullest[1.0] > 3
+    assert fullest[0.3] < 2, "within the usual capacity"
+    assert fullest[0.05] < 1.2
+
+
 def test_the_cap_is_reported():
     router, (x, ids) = build("s-base", experts=8, max_iterations=1, tolerance=1e-9), inputs(256)
     assert router(x, ids, context(256, 2)).metrics["sinkhorn_capped"] == 1
@@ -105,5 +125,6 @@ def test_balance_loss_is_on_the_original_decisions():
 
 
 def test_options_out_of_range_are_refused():
-    with pytest.raises(InputError, match="tolerance above 0"):
-        build("s-base", tolerance=0.0)
+    for wrong in ({"tolerance": 0.0}, {"temperature": 0.0}, {"temperature": float("nan")}, {"max_iterations": 0}):
+        with pytest.raises(InputError, match="tolerance and a temperature above 0"):
+            build("s-base", **wrong)
