@@ -155,11 +155,14 @@ def schedule_matters(study: Study) -> Found:
 
 
 def baseline_best(study: Study) -> Found:
-    """RL-R with a learned baseline (B) against the greedy (G) and the sampled one (S) at equal size and E. Holds if
-    both mean differences have intervals above zero; does not hold if one lies below with an interval that allows for
-    two."""
-    gaps = {v: matched(study, "rl-r", f"variant={v}", "") for v in "GS"}
-    gaps = {v: gap for v, gap in gaps.items() if len(gap)}
+    """RL-R with a learned baseline (B) against the greedy (G) and the sampled one (S) at equal size, E and weights,
+    each of these with the reward (log p or p) that gives it the lower mean loss. Holds if both mean differences have
+    intervals above zero; does not hold if one lies below with an interval that allows for two."""
+    gaps = {}
+    for variant in "GS":
+        both = [matched(study, "rl-r", f"{reward}variant={variant}", "") for reward in ("", "reward=p,")]
+        if both := [gap for gap in both if len(gap)]:
+            gaps[variant] = min(both, key=lambda gap: float(gap.mean()))
     if not gaps:
         return NOT_TRAINED
     effects = {v: both_levels(lambda level, g=g: _over_sizes(g, study, level), len(gaps)) for v, g in gaps.items()}

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from experiments.miniature.studies import MAIN
 from routelaw.fitting.noise import NoiseFloor, noise_floor
 from routelaw.fitting.points import SAME_LENGTH
 from routelaw.runs.files import read_runs
@@ -21,6 +22,7 @@ PAPER_ROUTERS = ("s-base", "rl-r", "hash")
 BALANCE_DEFAULTS = {"switch": 1e-2, "s-base": 1e-2, "base": 1e-2, "rl-r": 1.0}
 """Balance weight of a technique that no spec names one for."""
 ENTROPY_DEFAULTS = {"rl-r": 5e-4}
+WEIGHTS = {"balance_weight", "entropy_weight"}
 TABLE, COSTS, ROUTING = "runs.csv.gz", "costs.csv", "routing.csv.gz"
 LAST_PART = 0.8
 """Of a run's steps: how tokens are spread is averaged over those after this share of them."""
@@ -101,33 +103,35 @@ def read_study(folder: Path) -> Study:
 
 
 def plain(table: RunTable) -> RunTable:
-    """The table with what all runs of a router have in common taken out of their variants.
+    """The table with variants as differences from what is usual here, and the weights of each run in columns.
 
-    A sweep may give every run of a technique the same groups or shuffle: then that is its default here.
+    Usual is what all runs of a router in the main sweep have in common (in a table without studies: all of its runs):
+    their groups, their positions, weights chosen for the length of training. A run that lacks one of those has it at
+    the technique's own default, `balance_weight=default`.
     """
     frame = table.frame.copy()
     parts = frame["variant"].map(parts_of)
+    main = frame["studies"].str.split().map(lambda own: MAIN in own) if "studies" in frame else frame["router"] == ""
     for router, own in parts.groupby(frame["router"]):
-        common = set.intersection(*(set(p.items()) for p in own)) if len(own) else set()
-        kept = own.map(lambda p, common=common: _joined({k: v for k, v in p.items() if (k, v) not in common}))
-        frame.loc[frame["router"] == router, "variant"] = kept
+        usual = _common(own[main]) if main[own.index].any() else _common(own)
+        frame.loc[own.index, "variant"] = own.map(lambda p, usual=usual: _difference(p, usual))
+    for column, defaults in (("balance", BALANCE_DEFAULTS), ("entropy", ENTROPY_DEFAULTS)):
+        named = parts.map(lambda p, name=f"{column}_weight": float(p.get(name, "nan")))
+        frame[column] = named.fillna(frame["router"].map(defaults))
     return replace(table, frame=frame)
+
+
+def _common(parts: pd.Series) -> dict[str, str]:
+    return dict(set.intersection(*(set(p.items()) for p in parts)))
+
+
+def _difference(parts: Mapping[str, str], usual: Mapping[str, str]) -> str:
+    own = {key: value for key, value in parts.items() if usual.get(key) != value}
+    own |= dict.fromkeys(set(usual) - set(parts), "default")
+    return ",".join(f"{key}={own[key]}" if own[key] else key for key in sorted(own))
 
 
 def parts_of(variant: str) -> dict[str, str]:
     """`a=1,shared_decisions` as {"a": "1", "shared_decisions": ""}."""
     pairs = (part.partition("=") for part in variant.split(",") if part)
     return {key: value for key, _, value in pairs}
-
-
-def _joined(parts: Mapping[str, str]) -> str:
-    return ",".join(f"{key}={value}" if value else key for key, value in parts.items())
-
-
-def weights_of(router: str, variant: str) -> tuple[float, float] | None:
-    """Balance and entropy weight (NaN: it has none) of a run of which nothing else was varied; None for others."""
-    parts = parts_of(variant)
-    if set(parts) - {"balance_weight", "entropy_weight"} or router not in BALANCE_DEFAULTS:
-        return None
-    balance = parts.get("balance_weight", BALANCE_DEFAULTS[router])
-    return float(balance), float(parts.get("entropy_weight", ENTROPY_DEFAULTS.get(router, "nan")))

@@ -3,7 +3,7 @@
     python -m experiments.miniature.table STORE|runs.tar.gz [--out experiments/miniature]
 
     runs.csv.gz      the run table, every evaluation a row; also the studies of each run and its learning rate
-    rates.csv.gz     the same for the runs of rates.toml alone: in one table with the others they would count as seeds
+    rates.csv.gz     the same for runs of rates.toml and routed_rates.toml alone: with the others they would count as seeds
     specs.jsonl      what each run is, in full
     routing.csv.gz   each routed block as it was logged: load, drops, over-subscription, the router's losses
     costs.csv        machine, day, seconds and tokens per second of each run
@@ -23,7 +23,7 @@ from typing import Any
 import pandas as pd
 
 from experiments.miniature.packing import SITTING, opened
-from experiments.miniature.studies import HERE, RATES, ended_runs, studies_of_runs
+from experiments.miniature.studies import HERE, RATES, ROUTED_RATES, ended_runs, studies_of_runs
 from routelaw.errors import InputError
 from routelaw.runs.codecs import compress
 from routelaw.runs.files import write_runs
@@ -43,7 +43,7 @@ def write_tables(store: Store, out: Path) -> dict[str, int]:
     if not runs:
         raise InputError(f"{store.path}: no run has ended there.")
     belongs = studies_of_runs(runs)
-    only_rates = [run for run in runs if belongs.get(run.run_id) == (RATES,)]
+    only_rates = [run for run in runs if belongs.get(run.run_id) in ((RATES,), (ROUTED_RATES,))]
     others = [run for run in runs if run not in only_rates]
     out.mkdir(parents=True, exist_ok=True)
     rows = {}

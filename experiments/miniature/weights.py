@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from experiments.miniature.study import ENTROPY_DEFAULTS, VALIDATION, Study, weights_of
+from experiments.miniature.study import VALIDATION, WEIGHTS, Study, parts_of
 from routelaw.laws.law import Array
 
 LOSS, EXCESS, DROPS = f"log_{VALIDATION}", "oversubscribed", "dropped"
@@ -21,18 +21,17 @@ PLACE = ["router", "size", "experts"]
 
 
 def weighted(study: Study) -> pd.DataFrame:
-    """Runs of which nothing but weights was varied, with these, the loss and how tokens were spread."""
+    """Runs of which nothing but balance and entropy weights was varied, with the loss and how tokens were spread."""
     rows = study.one_length[np.isclose(study.one_length["routing_frequency"], 0.5) & (study.one_length["k"] == 1)]
-    found = [weights_of(r, v) or (np.nan, np.nan) for r, v in zip(rows["router"], rows["variant"], strict=True)]
-    balance, entropy = np.array(found, float).reshape(-1, 2).T
-    rows = rows.assign(balance=balance, entropy=entropy).dropna(subset=["balance"])
+    rows = rows[rows["balance"].notna() & rows["variant"].map(lambda v: set(parts_of(v)) <= WEIGHTS)]
     return rows.assign(**{name: rows["run_id"].map(study.spreads[name]).astype(float) for name in (EXCESS, DROPS)})
 
 
 def by_balance(study: Study, column: str = LOSS) -> pd.DataFrame:
     """A column by (router, size, E) and balance weight, at the usual entropy weight; seeds averaged."""
     rows = weighted(study)
-    usual = rows["entropy"].isna() | np.isclose(rows["entropy"], rows["router"].map(ENTROPY_DEFAULTS).astype(float))
+    usual_entropy = rows[rows["variant"] == ""].groupby("router")["entropy"].first()
+    usual = rows["entropy"].isna() | np.isclose(rows["entropy"], rows["router"].map(usual_entropy).astype(float))
     return rows[usual].groupby([*PLACE, "balance"])[column].mean().unstack("balance")
 
 

@@ -67,8 +67,8 @@ def test_the_runs_of_a_store_choose_the_rates(tmp_path: Path) -> None:
     assert write_chosen(store, tmp_path / "chosen_rates.toml") == [
         "0.8M: 0.003", "2M: 0.003 (by the line)", "3M: 0.003", "8M: 0.003", "20M: 0.003 (by the line)",
     ]  # fmt: skip
-    (tmp_path / "recipe.toml").write_bytes((HERE / "recipe.toml").read_bytes())
-    (tmp_path / "main.toml").write_bytes((HERE / "main.toml").read_bytes())
+    for name in ("recipe.toml", "chosen.toml", "main.toml"):
+        (tmp_path / name).write_bytes((HERE / name).read_bytes())
     assert {spec.train.learning_rate for spec in specs_of("main", "c", 8192, tmp_path)} == {3e-3}
     (store.path / spec.run_id / "result.json").unlink()
     assert losses_of(store) == {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from itertools import product
 
 import pytest
 
@@ -13,16 +14,20 @@ from routelaw.routers.router import router_class
 from routelaw.specs.run import RunSpec
 from routelaw.training.groups import check_split
 
-BASES = {"recipe", "chosen_rates", "deep"}
+BASES = {"recipe", "chosen_rates", "chosen", "deep"}
 RUNS = {
-    "rates": 15,
+    "rates": 16,
+    "rl_weights": 40,
+    "paper_weights": 9,
+    "routed_rates": 10,
     "main": 87,
     "seeds": 27,
     "robustness": 21,
     "k": 14,
     "routing_frequency": 9,
     "lengths": 15,
-    "rl_variants": 14,
+    "rl_variants": 22,
+    "sinkhorn_temperature": 27,
     "shared_decisions": 7,
     "permuted_hash": 5,
     "stacked_ffws": 5,
@@ -93,7 +98,8 @@ def test_the_main_sweep_and_the_largest_size_make_one_grid() -> None:
         for router in ("s-base", "hash", "rl-r", "switch"):
             assert sorted(s.router.experts for s in own if s.router.name == router) == EVERY_E
         assert sum(spec.router.name == "dense" for spec in own) == 1
-    assert {spec.variant for spec in found} == {"positions=rope"}
+    weights = "balance_weight=0.1,entropy_weight=0.05,policy_weight=0.1,"
+    assert {(s.router.name == "rl-r") * weights + "positions=rope" == s.variant for s in found} == {True}
     largest = {spec.run_id for spec in specs("largest")}
     others = {spec.run_id for study in STUDIES if study != LARGEST for spec in specs(study)}
     assert not largest & others, "nothing of the blind test is trained with another study"
@@ -102,7 +108,7 @@ def test_the_main_sweep_and_the_largest_size_make_one_grid() -> None:
 
 def test_studies_share_the_runs_they_say() -> None:
     known = {study: {spec.run_id for spec in specs(study)} for study in STUDIES}
-    with_main = {"seeds": 9, "k": 6, "lengths": 5, "rl_variants": 6, "robustness": 3}
+    with_main = {"seeds": 9, "k": 6, "lengths": 5, "rl_variants": 6, "robustness": 3, "sinkhorn_temperature": 3}
     assert {study: len(known[study] & known["main"]) for study in with_main} == with_main
     with_frequencies = {"shared_decisions": 5, "permuted_hash": 3, "stacked_ffws": 1}
     assert {study: len(known[study] & known["routing_frequency"]) for study in with_frequencies} == with_frequencies
@@ -114,10 +120,15 @@ def test_what_the_studies_vary() -> None:
     stacked = {(s.routed_blocks, s.router.ffws_per_expert) for s in specs("stacked_ffws") if s.routed_blocks}
     assert stacked == {((4,), 3), ((2, 4, 6), 1)}
     assert {s.router.k for s in specs("k")} == {1, 2, 4}
-    variants = {s.router.options.get("variant", "B") for s in specs("rl_variants") if s.routed_blocks}
-    assert variants == {"G", "S", "B"}
+    options = [s.router.options for s in specs("rl_variants") if s.routed_blocks]
+    variants = {(own.get("variant", "B"), own.get("reward", "logp")) for own in options}
+    assert variants == {("B", "logp"), *product("GS", ("logp", "p"))}
+    chosen = {s.router.options["entropy_weight"] for s in specs("main") if s.router.name == "rl-r"}
+    assert {own["entropy_weight"] for own in options} == chosen
+    (rate,) = {s.train.learning_rate for s in specs("main") if s.counts.active_params == 788_480}
+    assert {s.train.learning_rate for s in specs("routed_rates")} == {rate / 2, rate * 2}
     for router in ("switch", "s-base", "rl-r"):
         weights = {s.router.balance_weight for s in specs("robustness") if s.router.name == router}
-        assert weights | {BALANCE_DEFAULTS[router]} == {0.0, 1e-3, 1e-2, 1e-1, 1.0, None}
+        assert {BALANCE_DEFAULTS[router] if w is None else w for w in weights} == {0.0, 1e-3, 1e-2, 1e-1, 1.0}
     assert {s.train.seed for s in specs("seeds")} == {0, 1, 2}
     assert {s.router.experts for s in specs("seeds")} == {1, 8, 64}

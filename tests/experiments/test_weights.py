@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from math import isnan
 
+import numpy as np
 import pandas as pd
 import pytest
-from drawn_runs import CROSSED, WEIGHTS, World, drawn_study
+from drawn_runs import CROSSED, WEIGHTS as DRAWN_WEIGHTS, World, drawn_study
 
 from experiments.miniature.claims import judge_one
 from experiments.miniature.claims_on_losses import seeds_along
 from experiments.miniature.page_on_weights import blocks_on_weights
 from experiments.miniature.studies import specs_of
-from experiments.miniature.study import Study, weights_of
-from experiments.miniature.weights import EXCESS, by_balance, crosses, spread_noise, varied
+from experiments.miniature.study import WEIGHTS, Study, parts_of, plain
+from experiments.miniature.weights import EXCESS, by_balance, crosses, spread_noise, varied, weighted
 from routelaw.report.page import Grid, Text
+from routelaw.runs.table import RunTable
 
 ROUTERS = ("rl-r", "s-base", "switch")
 
@@ -25,31 +26,49 @@ def study() -> Study:
     return drawn_study(World(noise=0.0, excess_noise=0.0))
 
 
-def test_weights_are_read_off_variants() -> None:
-    assert weights_of("rl-r", "") == (1.0, 5e-4)
-    assert weights_of("rl-r", "balance_weight=0.1,entropy_weight=0") == (0.1, 0.0)
-    balance, entropy = weights_of("switch", "balance_weight=0.1") or (0, 0)
-    assert balance == 0.1
-    assert isnan(entropy)
-    assert weights_of("rl-r", "variant=G") is weights_of("hash", "") is None
+def table_of(rows: list[tuple[str, str, str]]) -> RunTable:
+    """Runs by router, variant and studies."""
+    frame = pd.DataFrame(rows, columns=["router", "variant", "studies"])
+    frame = frame.assign(run_id=frame.index.map(str), experts=8, k=1, routing_frequency=0.5, step=1, active_params=1e6)
+    frame.loc[frame["router"] == "dense", "experts"] = 1
+    return RunTable.from_frame(frame.assign(total_params=2e6, flops_per_token=1e7, loss_validation=3.0), "few")
+
+
+def test_variants_are_differences_from_the_main_sweep() -> None:
+    chosen = "balance_weight=0.1,entropy_weight=0.05,policy_weight=0.1,positions=rope"
+    rows = [
+        ("dense", "positions=rope", "rates main"),
+        ("rl-r", chosen, "main seeds"),
+        ("rl-r", chosen.replace("0.05", "0"), "robustness"),
+        ("rl-r", f"{chosen},variant=G", "rl_variants"),
+        ("rl-r", "positions=rope", "paper_weights"),
+        ("switch", "balance_weight=1,positions=rope", "robustness"),
+        ("switch", "positions=rope", "main"),
+    ]
+    frame = plain(table_of(rows)).frame
+    default = "balance_weight=default,entropy_weight=default,policy_weight=default"
+    assert list(frame["variant"]) == ["", "", "entropy_weight=0", "variant=G", default, "balance_weight=1", ""]
+    np.testing.assert_array_equal(frame["balance"], [np.nan, 0.1, 0.1, 0.1, 1.0, 1.0, 1e-2])
+    np.testing.assert_array_equal(frame["entropy"], [np.nan, 0.05, 0.0, 0.05, 5e-4, np.nan, np.nan])
+    kept = weighted(Study(plain(table_of(rows))))
+    assert list(kept["variant"]) == ["", "entropy_weight=0", "balance_weight=1", ""]
 
 
 def test_the_runs_of_the_sweep_are_all_of_them_known() -> None:
-    found = {
-        (
-            spec.router.name,
-            *(weights_of(spec.router.name, spec.variant.removesuffix("positions=rope").rstrip(",")) or ()),
-        )
-        for spec in specs_of("robustness", "c", 8192)
-    }
-    assert len(found) == 21, "by their weights alone"
-    assert all(len(known) == 3 for known in found)
+    found = [(spec.router.name, spec.variant, "robustness") for spec in specs_of("robustness", "c", 8192)]
+    main = {(spec.router.name, spec.variant, "main") for spec in specs_of("main", "c", 8192)}
+    frame = plain(table_of([*found, *main])).frame
+    frame = frame[frame["studies"] == "robustness"]
+    assert len(frame) == 21
+    assert all(set(parts_of(variant)) <= WEIGHTS for variant in frame["variant"])
+    assert len(frame[["router", "balance", "entropy"]].drop_duplicates()) == 21, "by their weights alone"
+    assert (frame[frame["variant"] == ""].groupby("router").size() == 1).all()
 
 
 def test_every_router_has_its_row_at_the_usual_entropy_weight(study: Study) -> None:
     losses, shares = varied(by_balance(study)), by_balance(study, EXCESS)
     assert list(losses.index) == [(router, "2M", 64) for router in ROUTERS]
-    assert tuple(losses.columns) == WEIGHTS
+    assert tuple(losses.columns) == DRAWN_WEIGHTS
     assert shares.loc[("s-base", "2M", 64), 1e-2] == pytest.approx(0.05), "the end of training, not its mean"
     assert shares.loc[("rl-r", "2M", 64), 1e-2] == pytest.approx(0.2 + 0.03)
 
