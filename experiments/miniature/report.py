@@ -17,7 +17,7 @@ from typing import Any
 
 from matplotlib.figure import Figure as Drawn
 
-from experiments.miniature import blind, figures_of_laws, figures_of_studies, figures_of_weights
+from experiments.miniature import blind, figures_of_choices, figures_of_laws, figures_of_studies, figures_of_weights
 from experiments.miniature.claims import counts, judge_all
 from experiments.miniature.claims_on_coefficients import resampled
 from experiments.miniature.laws import Standing, paper_standings, standings, winner
@@ -123,6 +123,15 @@ def _figures(
         "cross": ("RL-R by entropy and balance weight", "Loss over that of the best cell, and assignments beyond an "
                   "even load. A positive entropy weight concentrates the policy.",
                   lambda: figures_of_weights.draw_cross(study)),
+        "rates": ("Learning rates", "Loss over that of the best rate, up to .2 nats. (a) Dense models, on which rates "
+                  "were chosen. (b) Routed models at half and twice the rate that was chosen.",
+                  lambda: figures_of_choices.draw_rates(study)),
+        "rl_weights": ("RL-R learns to route, or does not", "Every dot is a run with other weights of the policy's "
+                       "losses (balance, policy and entropy weight) or another reward.",
+                       lambda: figures_of_choices.draw_rl_weights(study)),
+        "temperature": ("S-BASE by the temperature of its rebalancing", "(a) Validation loss. (b) Assignments beyond "
+                        "the capacity at the end of training. The paper's temperature is 1.",
+                        lambda: figures_of_choices.draw_temperature(study)),
         "zero_shot": ("Zero-shot losses", "(a) Losses on other text against the validation loss; marks are routers. "
                       "(b) How much steeper they are in log N than the validation loss.",
                       lambda: figures_of_studies.draw_transfer(study)),

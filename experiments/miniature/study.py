@@ -23,7 +23,8 @@ BALANCE_DEFAULTS = {"switch": 1e-2, "s-base": 1e-2, "base": 1e-2, "rl-r": 1.0}
 """Balance weight of a technique that no spec names one for."""
 ENTROPY_DEFAULTS = {"rl-r": 5e-4}
 WEIGHTS = {"balance_weight", "entropy_weight"}
-TABLE, COSTS, ROUTING = "runs.csv.gz", "costs.csv", "routing.csv.gz"
+TABLE, COSTS, ROUTING, RATES = "runs.csv.gz", "costs.csv", "routing.csv.gz", "rates.csv.gz"
+SPREAD = ["oversubscribed", "dropped", "router_entropy"]
 LAST_PART = 0.8
 """Of a run's steps: how tokens are spread is averaged over those after this share of them."""
 PREDICTED = "predicted*.json"
@@ -39,14 +40,14 @@ class Study:
     """run_id and seconds, as a dry run foretold them."""
     routing: pd.DataFrame | None = None
     """run_id, step, block, oversubscribed, dropped, …: every routed block as it was logged."""
+    rates: pd.DataFrame | None = None
+    """The last row of every finished run that is about learning rates."""
     noises: dict[str, NoiseFloor | None] = field(default_factory=dict, repr=False)
 
     @cached_property
     def finals(self) -> pd.DataFrame:
         """The last row of every finished run, with `log_<loss>` beside each loss that the run has there or before."""
-        frame = self.table.frame[self.table.frame["status"] == FINISHED].sort_values("step", kind="stable")
-        filled = frame.groupby("run_id", sort=False)[self.table.losses].ffill()
-        last = frame.assign(**{c: filled[c] for c in filled}).groupby("run_id", sort=False).tail(1)
+        last = final_rows(self.table)
         return last.assign(**{f"log_{c}": np.log10(last[c].astype(float)) for c in self.table.losses})
 
     @cached_property
@@ -73,10 +74,10 @@ class Study:
     def spreads(self) -> pd.DataFrame:
         """How each run spread its tokens at the end: what was logged in its last fifth, over all routed blocks."""
         if self.routing is None:
-            return pd.DataFrame(columns=["oversubscribed", "dropped"], dtype=float)
+            return pd.DataFrame(columns=SPREAD, dtype=float)
         last = self.routing.groupby("run_id")["step"].transform("max")
         late = self.routing[self.routing["step"] > LAST_PART * last]
-        return late.groupby("run_id")[["oversubscribed", "dropped"]].mean()
+        return late.groupby("run_id")[[c for c in SPREAD if c in late]].mean()
 
     @cached_property
     def active_params(self) -> dict[str, float]:
@@ -95,11 +96,19 @@ class Study:
 
 
 def read_study(folder: Path) -> Study:
-    """A folder with runs.csv.gz and, where they are there, costs.csv, routing.csv.gz and predicted*.json."""
+    """A folder with runs.csv.gz and, where they are there, costs.csv, routing.csv.gz, rates.csv.gz, predicted*.json."""
     costs, routing = (pd.read_csv(folder / f) if (folder / f).is_file() else None for f in (COSTS, ROUTING))
     rows = [row for path in sorted(folder.glob(PREDICTED)) for row in json.loads(path.read_text("utf-8"))["runs"]]
     predicted = pd.DataFrame(rows)[["run_id", "seconds"]].drop_duplicates("run_id") if rows else None
-    return Study(plain(read_runs(folder / TABLE)), costs, predicted, routing)
+    rates = final_rows(plain(read_runs(folder / RATES))) if (folder / RATES).is_file() else None
+    return Study(plain(read_runs(folder / TABLE)), costs, predicted, routing, rates)
+
+
+def final_rows(table: RunTable) -> pd.DataFrame:
+    """Of finished runs; a loss that was not measured there is the last that was."""
+    frame = table.frame[table.frame["status"] == FINISHED].sort_values("step", kind="stable")
+    filled = frame.groupby("run_id", sort=False)[table.losses].ffill()
+    return frame.assign(**{c: filled[c] for c in filled}).groupby("run_id", sort=False).tail(1)
 
 
 def plain(table: RunTable) -> RunTable:
@@ -111,8 +120,9 @@ def plain(table: RunTable) -> RunTable:
     """
     frame = table.frame.copy()
     parts = frame["variant"].map(parts_of)
-    main = frame["studies"].str.split().map(lambda own: MAIN in own) if "studies" in frame else frame["router"] == ""
-    for router, own in parts.groupby(frame["router"]):
+    studies = frame.get("studies", pd.Series("", frame.index)).fillna("")
+    main = studies.str.split().map(lambda own: MAIN in own).astype(bool)
+    for _, own in parts.groupby(frame["router"]):
         usual = _common(own[main]) if main[own.index].any() else _common(own)
         frame.loc[own.index, "variant"] = own.map(lambda p, usual=usual: _difference(p, usual))
     for column, defaults in (("balance", BALANCE_DEFAULTS), ("entropy", ENTROPY_DEFAULTS)):

@@ -3,7 +3,7 @@
     python -m experiments.miniature.table STORE|runs.tar.gz [--out experiments/miniature]
 
     runs.csv.gz      the run table, every evaluation a row; also the studies of each run and its learning rate
-    rates.csv.gz     the same for runs of rates.toml and routed_rates.toml alone: with the others they would count as seeds
+    rates.csv.gz     the same of rates.toml and routed_rates.toml alone: with the others they would count as seeds
     specs.jsonl      what each run is, in full
     routing.csv.gz   each routed block as it was logged: load, drops, over-subscription, the router's losses
     costs.csv        machine, day, seconds and tokens per second of each run

@@ -21,6 +21,14 @@ from routelaw.runs.table import RunTable
 QUICK_LAWS = ("separable", "bilinear", "irreducible", "saturated", "compute")
 
 
+CHOICES = {
+    "Learning rates",
+    "RL-R learns to route, or does not",
+    "S-BASE by the temperature of its rebalancing",
+}
+"""Figures of studies that no runs are drawn of here: test_choices.py has them."""
+
+
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """The laws that take longest to resample are left to the test of the released losses."""
@@ -61,7 +69,7 @@ def test_everything_is_written(quick: None, tmp_path: Path, monkeypatch: pytest.
     paid = costs["seconds"].sum() / 4 / 3600 * 2
     assert sum(row["cost"] for row in summary["spending"]) == pytest.approx(paid), "four shared the device"
     assert sum(row["cost_of_a_run"] * row["runs"] for row in summary["spending"]) == pytest.approx(paid)
-    assert not summary["not_drawn"]
+    assert set(summary["not_drawn"]) == CHOICES
     names = {path.stem for path in (out / "figures").glob("*.png")}
     assert names == {
         "main",
@@ -95,7 +103,7 @@ def test_a_table_of_the_main_sweep_alone(quick: None, tmp_path: Path) -> None:
     summary = report.report(tmp_path, tmp_path / "out")
     assert summary["noise"] is None
     assert summary["blind"] is None
-    assert len(summary["not_drawn"]) == 6
+    assert len(summary["not_drawn"]) == 6 + len(CHOICES)
     page = (tmp_path / "out" / "index.html").read_text()
     assert "not trained" in page
     assert "No router was trained with several weights." in page

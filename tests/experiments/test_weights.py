@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from drawn_runs import CROSSED, WEIGHTS as DRAWN_WEIGHTS, World, drawn_study
+from drawn_runs import CROSSED, World, drawn_study
+from drawn_runs import WEIGHTS as DRAWN_WEIGHTS
 
 from experiments.miniature.claims import judge_one
 from experiments.miniature.claims_on_losses import seeds_along

@@ -1,0 +1,133 @@
+"""Figures of what was chosen for so short a training, and of what that changes: rates, RL-R's weights, S-BASE's
+temperature."""
+
+from __future__ import annotations
+
+from math import log
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Picture
+
+from experiments.miniature.figures_of_studies import LINES, NOTHING
+from experiments.miniature.study import VALIDATION, WEIGHTS, Study, parts_of
+from routelaw.errors import InputError
+from routelaw.figures import style
+
+FEW = 3
+"""Rates, weights or temperatures that make a line or a panel."""
+SHOWN = 0.2
+"""Nats over the best: what lies further off is out of the picture."""
+CHOSEN_OPTIONS = WEIGHTS | {"policy_weight", "reward"}
+
+
+def rates(study: Study) -> pd.DataFrame:
+    """Models that were trained with several learning rates, the chosen one (of the main table) among them."""
+    if study.rates is None or "learning_rate" not in study.finals:
+        return pd.DataFrame()
+    model = ["router", "size", "experts"]
+    chosen = study.one_length[study.one_length["variant"] == ""]
+    chosen = chosen[(chosen["k"] == 1) & np.isclose(chosen["routing_frequency"], 0.5) | (chosen["router"] == "dense")]
+    columns = [*model, "learning_rate", VALIDATION]
+    both = pd.concat([study.rates[columns].assign(chosen=False), chosen[columns].assign(chosen=True)])
+    both = both.groupby([*model, "learning_rate"], as_index=False).agg({VALIDATION: "mean", "chosen": "any"})
+    return both[both.groupby(model)["learning_rate"].transform("size") >= FEW]
+
+
+def draw_rates(study: Study) -> Picture:
+    """Loss over the best rate of each model: (a) dense ones; (b) where routed ones were tried, with the dense one."""
+    found = rates(study)
+    if found.empty:
+        raise InputError(NOTHING)
+    routed = found[found["router"] != "dense"]
+    beside = found[(found["router"] == "dense") & found["size"].isin(routed["size"])]
+    parts = [found[found["router"] == "dense"], pd.concat([beside, routed])][: 1 if routed.empty else 2]
+    picture, axes = style.panels(len(parts), width=4.2, height=3.2)
+    for panel, part, letter in zip(axes, parts, "ab", strict=False):
+        by_size = part.assign(N=part["size"].map(study.active_params)).sort_values(["N", "learning_rate"])
+        lines = by_size.groupby(["router", "size", "experts"], sort=False)
+        for ((router, size, experts), own), line in zip(lines, LINES * 3, strict=False):
+            _draw_rate(panel, router, size, experts, own, line)
+        panel.set_xscale("log")
+        panel.set_ylim(-0.05 * SHOWN, SHOWN)
+        panel.set_xlabel("learning rate (filled: the one that all runs of the size have)")
+        panel.set_ylabel("loss over the best rate (nats)")
+        panel.legend(loc="best")
+        style.panel_letter(panel, letter)
+    return picture
+
+
+def _draw_rate(axes: Axes, router: str, size: str, experts: int, own: pd.DataFrame, line: str) -> None:
+    colour, over = style.router_colour(router), own[VALIDATION] - own[VALIDATION].min()
+    name = f"{style.router_label(router)} {size}" + (f", E = {experts}" if experts > 1 else "")
+    axes.plot(own["learning_rate"], over, color=colour, linestyle=line, marker="o", markerfacecolor="white", label=name)
+    axes.plot(own["learning_rate"][own["chosen"]], over[own["chosen"]], "o", color=colour)
+
+
+def rl_weights(study: Study) -> pd.DataFrame:
+    """RL-R by its weights, with `decided`: how far its policies are from uniform, 0 to 1."""
+    rows = study.one_length[(study.one_length["router"] == "rl-r") & (study.one_length["k"] == 1)]
+    rows = rows[rows["variant"].map(lambda v: set(parts_of(v)) <= CHOSEN_OPTIONS)]
+    spread = rows["run_id"].map(study.spreads["router_entropy"]) if "router_entropy" in study.spreads else np.nan
+    return rows.assign(decided=1 - spread / rows["experts"].map(log)).dropna(subset=["decided"])
+
+
+def draw_rl_weights(study: Study) -> Picture:
+    """Loss by how decided the policies are at the end of training; a panel for each size and E with several weights."""
+    rows = rl_weights(study)
+    places = [(p, own) for p, own in rows.groupby(["size", "experts"]) if own["variant"].nunique() > FEW]
+    if not places:
+        raise InputError(NOTHING)
+    weights = sorted(rows["entropy"].unique())
+    shades = dict(zip(weights, style.shades(len(weights)), strict=True))
+    picture, axes = style.panels(len(places), width=3.9, height=3.3)
+    for panel, ((size, experts), own) in zip(axes, places, strict=True):
+        for weight, part in own.groupby("entropy"):
+            panel.plot(part["decided"], part[VALIDATION], "o", color=shades[weight], label=f"entropy weight {weight:g}")
+        usual = own[own["variant"] == ""]
+        panel.plot(usual["decided"], usual[VALIDATION], "o", markersize=11, markerfacecolor="none", color="black",
+                   linestyle="none", label="chosen")  # fmt: skip
+        for router, e, line in (("dense", 1, "--"), ("s-base", experts, ":")):
+            known = study.losses(router)
+            if (size, e) in known.index:
+                panel.axhline(10 ** known[size, e], color=style.router_colour(router), linestyle=line, linewidth=1,
+                              label=style.router_label(router))  # fmt: skip
+        panel.set_xlabel("policies: 0 uniform, 1 decided")
+        panel.set_ylabel("validation loss (nats per token)")
+        panel.set_title(f"RL-R {size}, E = {experts}")
+    axes[0].legend(loc="best")
+    return picture
+
+
+def temperatures(study: Study) -> pd.DataFrame:
+    """S-BASE by the temperature of its rebalancing, 1 where none is named."""
+    rows = study.one_length[(study.one_length["router"] == "s-base") & (study.one_length["k"] == 1)]
+    rows = rows[np.isclose(rows["routing_frequency"], 0.5) & rows["variant"].str.match(r"^(temperature=[^,]+)?$")]
+    known = rows["variant"].map(lambda v: float(parts_of(v).get("temperature", 1.0)))
+    dropped = rows["run_id"].map(study.spreads["dropped"]).astype(float)
+    return rows.assign(temperature=known, dropped=dropped)
+
+
+def draw_temperature(study: Study) -> Picture:
+    """(a) loss and (b) share of assignments beyond the capacity, by E; a line for each size and temperature."""
+    rows = temperatures(study)
+    if rows["temperature"].nunique() < 2:
+        raise InputError(NOTHING)
+    sizes = [s for s in study.active_params if s in set(rows[rows["temperature"] != 1]["size"])]
+    shades = dict(zip(sorted(rows["temperature"].unique()), style.shades(rows["temperature"].nunique()), strict=True))
+    picture, axes = style.panels(2, width=4.2, height=3.3)
+    for size, line in zip(sizes, LINES, strict=False):
+        for temperature, own in rows[rows["size"] == size].groupby("temperature"):
+            by_e = own.groupby("experts")[[VALIDATION, "dropped"]].mean()
+            name = f"{size}, temperature {temperature:g}"
+            drawn = {"color": shades[temperature], "linestyle": line, "marker": "o", "label": name}
+            axes[0].plot(by_e.index, by_e[VALIDATION], **drawn)
+            axes[1].plot(by_e.index, 100 * by_e["dropped"], **drawn)
+    for panel, letter, label in zip(axes, "ab", ("validation loss (nats per token)", "dropped (% of assignments)"),
+                                    strict=True):  # fmt: skip
+        style.experts_axis(panel, tuple(sorted(rows["experts"].unique())))
+        panel.set_ylabel(label)
+        style.panel_letter(panel, letter)
+    axes[0].legend(loc="best")
+    return picture
