@@ -24,6 +24,7 @@ BALANCE_DEFAULTS = {"switch": 1e-2, "s-base": 1e-2, "base": 1e-2, "rl-r": 1.0}
 ENTROPY_DEFAULTS = {"rl-r": 5e-4}
 WEIGHTS = {"balance_weight", "entropy_weight"}
 TABLE, COSTS, ROUTING, RATES = "runs.csv.gz", "costs.csv", "routing.csv.gz", "rates.csv.gz"
+SPEEDS = "speeds.csv"
 SPREAD = ["oversubscribed", "dropped", "router_entropy"]
 LAST_PART = 0.8
 """Of a run's steps: how tokens are spread is averaged over those after this share of them."""
@@ -42,6 +43,8 @@ class Study:
     """run_id, step, block, oversubscribed, dropped, …: every routed block as it was logged."""
     rates: pd.DataFrame | None = None
     """The last row of every finished run that is about learning rates."""
+    speeds: pd.DataFrame | None = None
+    """run_id and tokens_per_second of models trained by themselves (speeds.py)."""
     noises: dict[str, NoiseFloor | None] = field(default_factory=dict, repr=False)
 
     @cached_property
@@ -84,6 +87,15 @@ class Study:
         """Of each size, smallest first."""
         return self.finals.groupby("size")["active_params"].min().sort_values().to_dict()
 
+    @cached_property
+    def own_speeds(self) -> pd.Series | None:
+        """Tokens per second of runs that had the device for themselves; None where none is known to."""
+        known = self.speeds
+        if known is None and self.costs is not None:
+            sharers = self.costs.get("runs_at_a_time", pd.Series(1.0, self.costs.index)).fillna(1)
+            known = self.costs[sharers == 1]
+        return None if known is None or known.empty else known.set_index("run_id")["tokens_per_second"]
+
     def noise(self, target: str = VALIDATION) -> NoiseFloor | None:
         if target not in self.noises:
             self.noises[target] = noise_floor(self.table, target)
@@ -96,12 +108,14 @@ class Study:
 
 
 def read_study(folder: Path) -> Study:
-    """A folder with runs.csv.gz and, where they are there, costs.csv, routing.csv.gz, rates.csv.gz, predicted*.json."""
-    costs, routing = (pd.read_csv(folder / f) if (folder / f).is_file() else None for f in (COSTS, ROUTING))
+    """A folder with runs.csv.gz and, where they are there, costs.csv, routing.csv.gz and the like."""
+    costs, routing, speeds = (
+        pd.read_csv(folder / name) if (folder / name).is_file() else None for name in (COSTS, ROUTING, SPEEDS)
+    )
     rows = [row for path in sorted(folder.glob(PREDICTED)) for row in json.loads(path.read_text("utf-8"))["runs"]]
     predicted = pd.DataFrame(rows)[["run_id", "seconds"]].drop_duplicates("run_id") if rows else None
     rates = final_rows(plain(read_runs(folder / RATES))) if (folder / RATES).is_file() else None
-    return Study(plain(read_runs(folder / TABLE)), costs, predicted, routing, rates)
+    return Study(plain(read_runs(folder / TABLE)), costs, predicted, routing, rates, speeds)
 
 
 def final_rows(table: RunTable) -> pd.DataFrame:

@@ -16,8 +16,10 @@ from experiments.miniature.figures_of_choices import (
     rl_weights,
     temperatures,
 )
-from experiments.miniature.study import Study, final_rows, plain
+from experiments.miniature.studies import HERE, specs_of
+from experiments.miniature.study import TABLE, Study, final_rows, plain
 from routelaw.errors import InputError
+from routelaw.runs.files import read_runs
 from routelaw.runs.table import RunTable
 
 CHOSEN = "balance_weight=0.1,entropy_weight=0.05,policy_weight=0.1,positions=rope"
@@ -97,3 +99,15 @@ def test_without_such_runs_nothing_is_drawn() -> None:
     for draw in (draw_rates, draw_rl_weights, draw_temperature):
         with pytest.raises(InputError, match="no such runs"):
             draw(bare)
+
+
+@pytest.mark.skipif(not (HERE / TABLE).is_file(), reason="no runs of the miniature are committed")
+def test_the_weights_that_were_chosen_are_the_best_that_were_tried() -> None:
+    """By the mean of the losses at the two E, as chosen.toml says."""
+    last = final_rows(read_runs(HERE / TABLE))
+    tried = last[last["studies"].fillna("").str.split().map(lambda own: "rl_weights" in own)]
+    losses = tried.pivot_table(index="variant", columns="experts", values="loss_validation").dropna()
+    assert list(losses.columns) == [8, 64]
+    assert len(losses) > 12
+    chosen = {spec.variant for spec in specs_of("main", "c", 8192) if spec.router.name == "rl-r"}
+    assert chosen == {losses.mean(axis=1).idxmin()}

@@ -51,6 +51,7 @@ def test_everything_is_written(quick: None, tmp_path: Path, monkeypatch: pytest.
     write_runs(RunTable.from_frame(both, "all"), folder / "runs.csv.gz")
     costs = drawn_costs(both, world).assign(runs_at_a_time=4)
     costs.to_csv(folder / "costs.csv", index=False)
+    costs[["run_id", "tokens_per_second"]].to_csv(folder / "speeds.csv", index=False)
     drawn_routing(world).to_csv(folder / "routing.csv.gz", index=False)
     foretold = [{"run_id": r, "seconds": s / 8} for r, s in zip(costs["run_id"], costs["seconds"], strict=True)]
     (folder / "predicted_main.json").write_text(json.dumps({"runs": foretold}))

@@ -1,0 +1,43 @@
+"""Speeds of models by themselves: timed for real on this machine, and told apart from those of runs that shared one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from drawn_runs import drawn_study
+
+from experiments.miniature.claims import judge_one
+from experiments.miniature.corpora import build_quick_corpora
+from experiments.miniature.speeds import measured
+from experiments.miniature.studies import HERE
+from routelaw.runs.store import Store
+from routelaw.sweeps.sweep import read_sweep
+
+
+def test_a_larger_model_is_slower(tmp_path: Path) -> None:
+    place = tmp_path / "experiments" / "miniature"
+    place.mkdir(parents=True)
+    for name in ("quick.toml", "recipe.toml"):
+        (place / name).write_bytes((HERE / name).read_bytes())
+    build_quick_corpora(tmp_path / "out" / "miniature")
+    small = read_sweep(place / "quick.toml").runs[0]
+    (large,) = read_sweep(place / "quick.toml", overrides={"model.size": "0.8M", "router.name": "dense"}).runs
+    found = measured([small, large], Store(tmp_path / "runs"))
+    assert list(found["run_id"]) == [small.spec.run_id, large.spec.run_id]
+    assert found["tokens_per_second"][0] > 1.5 * found["tokens_per_second"][1] > 0
+
+
+def test_the_pace_of_runs_that_shared_the_device_is_no_speed() -> None:
+    study = drawn_study()
+    assert judge_one("k speed", study).verdict == "holds"
+    assert study.costs is not None
+    shared = replace(study, costs=study.costs.assign(runs_at_a_time=7), noises={})
+    assert judge_one("k speed", shared).why == "no speed of a model by itself was recorded"
+    slow = pd.DataFrame({"run_id": study.costs["run_id"], "tokens_per_second": 1e6})
+    timed = judge_one("k speed", replace(shared, speeds=slow, noises={}))
+    assert timed.verdict == "does not hold"
+    assert timed.ours is not None
+    assert timed.ours.value == pytest.approx(1.0)
