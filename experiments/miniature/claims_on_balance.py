@@ -93,9 +93,9 @@ def switch_less_even(study: Study) -> Found:
 
 def entropy_unbalances(study: Study) -> Found:
     """Over-subscription of RL-R with the highest entropy weight less that with the lowest, for every balance weight
-    that has both. Holds if one difference lies above zero with an interval (of the spread over seeds of RL-R at this E,
-    with its usual weights) that allows for their number; does not hold if all 90 % intervals end below five percent of
-    the assignments; else it cannot be told. The number shown is the largest difference."""
+    that was tried with several. Holds if one difference lies above zero with an interval (of the spread over seeds of
+    RL-R at this E, with its usual weights) that allows for their number; does not hold if all 90 % intervals end below
+    five percent of the assignments; else it cannot be told. The number shown is the largest difference."""
     grids = crosses(study, EXCESS)
     if not grids:
         return "how tokens were spread was not recorded" if crosses(study) else NOT_TRAINED
@@ -104,7 +104,8 @@ def entropy_unbalances(study: Study) -> Found:
         (place, float(weight)): (float(own.iloc[-1] - own.iloc[0]), noise)
         for place, grid in grids.items()
         if (noise := noises[place]) is not None
-        for weight, own in grid.dropna(axis="columns").items()
+        for weight, own in ((weight, own.dropna()) for weight, own in grid.items())
+        if len(own) > 1
     }
     if not raised:
         return NO_SEEDS
@@ -113,11 +114,11 @@ def entropy_unbalances(study: Study) -> Found:
         level: [_of_seeds(gap, noise, np.sqrt(2), level) for gap, noise in raised.values()] for level in (LEVEL, wide)
     }
     (place, weight), (gap, noise) = max(raised.items(), key=lambda item: item[1][0])
-    grid = grids[place]
+    own = grids[place][weight].dropna()
     sure, none = any(e.low > 0 for e in all_at[wide]), all(e.high < SAME_SHARE for e in all_at[LEVEL])
     why = (
-        f"Largest with balance weight {weight:g}: {grid[weight].iloc[0]:.1%} with entropy weight {grid.index[0]:g}, "
-        f"{grid[weight].iloc[-1]:.1%} with {grid.index[-1]:g}; {len(raised)} balance weights."
+        f"Largest with balance weight {weight:g}, E = {place[1]}: {own.iloc[0]:.1%} with entropy weight "
+        f"{own.index[0]:g}, {own.iloc[-1]:.1%} with {own.index[-1]:g}; {len(raised)} balance weights."
     )
     effect = _of_seeds(gap, noise, np.sqrt(2), wide).scaled(100)
     return effect, HOLDS if sure else FAILS if none else OPEN, why

@@ -16,7 +16,7 @@ from routelaw.errors import InputError
 from routelaw.figures import style
 
 FEW = 3
-"""Rates, weights or temperatures that make a line or a panel."""
+"""Rates that make a line, weights that make a panel."""
 SHOWN = 0.2
 """Nats over the best: what lies further off is out of the picture."""
 CHOSEN_OPTIONS = WEIGHTS | {"policy_weight", "reward"}
@@ -68,6 +68,7 @@ def _draw_rate(axes: Axes, router: str, size: str, experts: int, own: pd.DataFra
 def rl_weights(study: Study) -> pd.DataFrame:
     """RL-R by its weights, with `decided`: how far its policies are from uniform, 0 to 1."""
     rows = study.one_length[(study.one_length["router"] == "rl-r") & (study.one_length["k"] == 1)]
+    rows = rows[np.isclose(rows["routing_frequency"], 0.5)]
     rows = rows[rows["variant"].map(lambda v: set(parts_of(v)) <= CHOSEN_OPTIONS)]
     spread = rows["run_id"].map(study.spreads["router_entropy"]) if "router_entropy" in study.spreads else np.nan
     return rows.assign(decided=1 - spread / rows["experts"].map(log)).dropna(subset=["decided"])
@@ -76,7 +77,7 @@ def rl_weights(study: Study) -> pd.DataFrame:
 def draw_rl_weights(study: Study) -> Picture:
     """Loss by how decided the policies are at the end of training; a panel for each size and E with several weights."""
     rows = rl_weights(study)
-    places = [(p, own) for p, own in rows.groupby(["size", "experts"]) if own["variant"].nunique() > FEW]
+    places = [(p, own) for p, own in rows.groupby(["size", "experts"]) if own["variant"].nunique() >= FEW]
     if not places:
         raise InputError(NOTHING)
     weights = sorted(rows["entropy"].unique())

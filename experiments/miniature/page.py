@@ -179,10 +179,12 @@ def _costs(m: Material) -> list[Block]:
         [Entry(f"{router_label(r['router'])} {r['size']}"), *(Entry(f"{r[c]:,.4g}") for c in columns)]
         for r in m.spending.to_dict("records")
     ]
-    hours, runs = device_seconds(m.study.costs).sum() / 3600, len(m.study.costs)
+    shares = device_seconds(m.study.costs)
+    unknown = f" ({shares.isna().sum()} more did not record how many shared it)" if shares.isna().any() else ""
     words = (
-        f"{hours:,.2f} device hours for {runs} runs, those for learning rates among them; a run that shared the device "
-        "counts with its part of it. By router and size, of those that finished; seconds are of one run, shared or not:"
+        f"{shares.sum() / 3600:,.2f} device hours for {shares.notna().sum()} runs, those for learning rates among "
+        f"them; a run that shared the device counts with its part of it{unknown}. By router and size, of those that "
+        "finished; seconds are of one run, shared or not:"
     )
     blocks: list[Block] = [Text(words)]
     if m.foretold is not None:

@@ -99,6 +99,9 @@ class Sitting:
             if self.over:
                 break
         events.close()  # pyrefly: ignore
+        for run_id in began:  # that ended while workers were being stopped
+            if self.store.ended(run_id) and not (self.store.find(run_id).folder / SITTING).is_file():
+                self._ended(planned[run_id], machine, began[run_id])
         return failed
 
     def planned(self, studies: Iterable[str]) -> dict[str, PlannedRun]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from experiments.miniature.study import Study
+from experiments.miniature.study import Study, sharers
 
 
 @dataclass(frozen=True)
@@ -25,9 +25,8 @@ class Foretold:
 
 
 def device_seconds(costs: pd.DataFrame) -> pd.Series:
-    """A run's share of the device: of its time, where several went at a time, that part."""
-    sharers = costs["runs_at_a_time"].fillna(1) if "runs_at_a_time" in costs else 1
-    return costs["seconds"] / sharers
+    """A run's share of the device: of its time, where several went at a time, that part; NaN where nobody knows."""
+    return costs["seconds"] / sharers(costs)
 
 
 def spending(study: Study, price: float | None) -> pd.DataFrame:

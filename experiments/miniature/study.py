@@ -23,6 +23,7 @@ BALANCE_DEFAULTS = {"switch": 1e-2, "s-base": 1e-2, "base": 1e-2, "rl-r": 1.0}
 """Balance weight of a technique that no spec names one for."""
 ENTROPY_DEFAULTS = {"rl-r": 5e-4}
 WEIGHTS = {"balance_weight", "entropy_weight"}
+DEFAULT = "default"
 TABLE, COSTS, ROUTING, RATES = "runs.csv.gz", "costs.csv", "routing.csv.gz", "rates.csv.gz"
 SPEEDS = "speeds.csv"
 SPREAD = ["oversubscribed", "dropped", "router_entropy"]
@@ -92,8 +93,7 @@ class Study:
         """Tokens per second of runs that had the device for themselves; None where none is known to."""
         known = self.speeds
         if known is None and self.costs is not None:
-            sharers = self.costs.get("runs_at_a_time", pd.Series(1.0, self.costs.index)).fillna(1)
-            known = self.costs[sharers == 1]
+            known = self.costs[sharers(self.costs) == 1]
         return None if known is None or known.empty else known.set_index("run_id")["tokens_per_second"]
 
     def noise(self, target: str = VALIDATION) -> NoiseFloor | None:
@@ -105,6 +105,11 @@ class Study:
         """Of a zero-shot loss over the validation loss: what both share of a seed cancels."""
         ratio = self.table.frame[target] / self.table.frame[VALIDATION]
         return noise_floor(replace(self.table, frame=self.table.frame.assign(ratio=ratio)), "ratio")
+
+
+def sharers(costs: pd.DataFrame) -> pd.Series:
+    """How many runs shared the device with each, itself among them; NaN where that was not recorded."""
+    return costs.get("runs_at_a_time", pd.Series(1.0, costs.index)).astype(float)
 
 
 def read_study(folder: Path) -> Study:
@@ -128,21 +133,28 @@ def final_rows(table: RunTable) -> pd.DataFrame:
 def plain(table: RunTable) -> RunTable:
     """The table with variants as differences from what is usual here, and the weights of each run in columns.
 
-    Usual is what all runs of a router in the main sweep have in common (in a table without studies: all of its runs):
-    their groups, their positions, weights chosen for the length of training. A run that lacks one of those has it at
-    the technique's own default, `balance_weight=default`.
+    Usual is what all runs of a router in the main sweep have in common: their groups, their positions, weights chosen
+    for the length of training. For a router without such runs it is what the whole main sweep has in common; in a table
+    without a main sweep, what all runs of the router have. A run that lacks one of those has it at the technique's own
+    default, `balance_weight=default`.
     """
     frame = table.frame.copy()
     parts = frame["variant"].map(parts_of)
-    studies = frame.get("studies", pd.Series("", frame.index)).fillna("")
-    main = studies.str.split().map(lambda own: MAIN in own).astype(bool)
+    main = in_study(frame, MAIN)
     for _, own in parts.groupby(frame["router"]):
-        usual = _common(own[main]) if main[own.index].any() else _common(own)
+        usual = _common(own[main] if main[own.index].any() else parts[main] if main.any() else own)
         frame.loc[own.index, "variant"] = own.map(lambda p, usual=usual: _difference(p, usual))
     for column, defaults in (("balance", BALANCE_DEFAULTS), ("entropy", ENTROPY_DEFAULTS)):
-        named = parts.map(lambda p, name=f"{column}_weight": float(p.get(name, "nan")))
+        named = parts.map(lambda p, name=f"{column}_weight": float(p.get(name, DEFAULT).replace(DEFAULT, "nan")))
         frame[column] = named.fillna(frame["router"].map(defaults))
     return replace(table, frame=frame)
+
+
+def in_study(frame: pd.DataFrame, study: str) -> pd.Series:
+    """Which rows are of runs of a study; none where the table does not say."""
+    if "studies" not in frame:
+        return pd.Series(False, frame.index)
+    return frame["studies"].map(lambda own: study in str(own).split()).astype(bool)
 
 
 def _common(parts: pd.Series) -> dict[str, str]:
@@ -151,7 +163,7 @@ def _common(parts: pd.Series) -> dict[str, str]:
 
 def _difference(parts: Mapping[str, str], usual: Mapping[str, str]) -> str:
     own = {key: value for key, value in parts.items() if usual.get(key) != value}
-    own |= dict.fromkeys(set(usual) - set(parts), "default")
+    own |= dict.fromkeys(set(usual) - set(parts), DEFAULT)
     return ",".join(f"{key}={own[key]}" if own[key] else key for key in sorted(own))
 
 

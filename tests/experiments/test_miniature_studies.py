@@ -110,6 +110,8 @@ def test_studies_share_the_runs_they_say() -> None:
     known = {study: {spec.run_id for spec in specs(study)} for study in STUDIES}
     with_main = {"seeds": 9, "k": 6, "lengths": 5, "rl_variants": 6, "robustness": 3, "sinkhorn_temperature": 3}
     assert {study: len(known[study] & known["main"]) for study in with_main} == with_main
+    with_weights = {"main": 2, "paper_weights": 2, "robustness": 4}
+    assert {study: len(known[study] & known["rl_weights"]) for study in with_weights} == with_weights
     with_frequencies = {"shared_decisions": 5, "permuted_hash": 3, "stacked_ffws": 1}
     assert {study: len(known[study] & known["routing_frequency"]) for study in with_frequencies} == with_frequencies
 
@@ -120,11 +122,12 @@ def test_what_the_studies_vary() -> None:
     stacked = {(s.routed_blocks, s.router.ffws_per_expert) for s in specs("stacked_ffws") if s.routed_blocks}
     assert stacked == {((4,), 3), ((2, 4, 6), 1)}
     assert {s.router.k for s in specs("k")} == {1, 2, 4}
-    options = [s.router.options for s in specs("rl_variants") if s.routed_blocks]
-    variants = {(own.get("variant", "B"), own.get("reward", "logp")) for own in options}
+    routed = [s.router for s in specs("rl_variants") if s.routed_blocks]
+    variants = {(r.options.get("variant", "B"), r.options.get("reward", "logp")) for r in routed}
     assert variants == {("B", "logp"), *product("GS", ("logp", "p"))}
-    chosen = {s.router.options["entropy_weight"] for s in specs("main") if s.router.name == "rl-r"}
-    assert {own["entropy_weight"] for own in options} == chosen
+    chosen = {(s.router.balance_weight, s.router.options["policy_weight"]) for s in specs("main") if s.router.options}
+    assert {(r.balance_weight, r.options["policy_weight"]) for r in routed} == chosen
+    assert all(("entropy_weight" in r.options) == ("variant" not in r.options) for r in routed), "B alone has the term"
     (rate,) = {s.train.learning_rate for s in specs("main") if s.counts.active_params == 788_480}
     assert {s.train.learning_rate for s in specs("routed_rates")} == {rate / 2, rate * 2}
     for router in ("switch", "s-base", "rl-r"):

@@ -51,6 +51,11 @@ def test_variants_are_differences_from_the_main_sweep() -> None:
     assert list(frame["variant"]) == ["", "", "entropy_weight=0", "variant=G", default, "balance_weight=1", ""]
     np.testing.assert_array_equal(frame["balance"], [np.nan, 0.1, 0.1, 0.1, 1.0, 1.0, 1e-2])
     np.testing.assert_array_equal(frame["entropy"], [np.nan, 0.05, 0.0, 0.05, 5e-4, np.nan, np.nan])
+    without = plain(table_of([row for row in rows if "main seeds" not in row])).frame
+    changed = "balance_weight=0.1,entropy_weight=0.05,policy_weight=0.1"
+    assert list(without[without["router"] == "rl-r"]["variant"]) == [
+        changed.replace("0.05", "0"), f"{changed},variant=G", "",
+    ], "without main runs of its own: what the whole main sweep has in common"  # fmt: skip
     kept = weighted(Study(plain(table_of(rows))))
     assert list(kept["variant"]) == ["", "entropy_weight=0", "balance_weight=1", ""]
 
@@ -63,7 +68,7 @@ def test_the_runs_of_the_sweep_are_all_of_them_known() -> None:
     assert len(frame) == 21
     assert all(set(parts_of(variant)) <= WEIGHTS for variant in frame["variant"])
     assert len(frame[["router", "balance", "entropy"]].drop_duplicates()) == 21, "by their weights alone"
-    assert (frame[frame["variant"] == ""].groupby("router").size() == 1).all()
+    assert frame[frame["variant"] == ""].groupby("router").size().to_dict() == dict.fromkeys(ROUTERS, 1)
 
 
 def test_every_router_has_its_row_at_the_usual_entropy_weight(study: Study) -> None:
@@ -81,6 +86,15 @@ def test_the_cross_has_the_balance_weights_that_were_crossed(study: Study) -> No
     assert list(grid.index) == [0.0, 5e-4, 5e-3]
     assert grid.loc[5e-3, 1e-2] == pytest.approx(0.5)
     assert grid[1.0].nunique() == 1
+
+
+def test_a_balance_weight_without_one_of_the_entropy_weights_still_counts(study: Study) -> None:
+    said = judge_one("entropy", study).why
+    frame = study.table.frame
+    hole = (frame["router"] == "rl-r") & (frame["entropy"] == 5e-4) & (frame["balance"] == CROSSED[0])
+    assert hole.any()
+    assert said.endswith(f"{len(CROSSED)} balance weights.")
+    assert judge_one("entropy", replace(study, table=replace(study.table, frame=frame[~hole]), noises={})).why == said
 
 
 def test_noise_is_that_of_seeds() -> None:

@@ -108,6 +108,8 @@ def test_a_low_temperature_evens_out_what_small_logits_leave_uneven():
     assert fullest[1.0] > 3
     assert fullest[0.3] < 2, "within the usual capacity"
     assert fullest[0.05] < 1.2
+    capped = build("s-base", experts=32, temperature=0.001)(x, ids, context(2048, 2))
+    assert capped.metrics["sinkhorn_capped"] == 1, "too low for its iterations, and it says so"
 
 
 def test_the_cap_is_reported():
