@@ -205,11 +205,15 @@ def _one_variant(frame: pd.DataFrame, router: str, asked: str | None, source: st
 
 
 def _of_variant(frame: pd.DataFrame, router: str, variant: str) -> pd.Series:
-    """Its runs, and the dense ones of the same variant; where it is the router that varies, the plain dense ones."""
+    """Its runs, and the dense ones of the same variant; else of as much of it as dense ones have; where the router
+    alone varies, the plain dense ones."""
     dense, same = frame["router"] == DENSE, frame["variant"] == variant
-    if router != DENSE and not (dense & same).any() and _of_the_router(variant):
-        return same | (dense & (frame["variant"] == ""))
-    return same
+    if router == DENSE or (dense & same).any():
+        return same
+    shared = [v for v in frame["variant"][dense].unique() if v and set(v.split(",")) < set(variant.split(","))]
+    if shared:
+        return same | (dense & (frame["variant"] == max(shared, key=lambda v: v.count(","))))
+    return same | (dense & (frame["variant"] == "")) if _of_the_router(variant) else same
 
 
 def _of_the_router(variant: str) -> bool:

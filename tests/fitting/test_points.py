@@ -112,6 +112,15 @@ def test_a_router_whose_only_variant_is_of_its_own_fields_is_fitted_with_the_pla
     assert select_points(mixed, "s-base").left_out == ("1 run of another variant than ''",)
 
 
+def test_dense_runs_have_the_part_of_a_variant_that_is_not_the_routers() -> None:
+    weights = {"variant": "balance_weight=0.1,policy_weight=0.1,positions=rope"}
+    dense = {"router": "dense", "experts": 1}
+    others = [{**dense, "variant": v, "loss_validation": 9.0} for v in ("", "positions=xl", "positions=rope,wide")]
+    rows = table(weights, {**dense, "variant": "positions=rope", "loss_validation": 3.3}, *others)
+    points = select_points(rows, "s-base", variant=weights["variant"])
+    assert sorted(points.loss) == [3.0, 3.3]
+
+
 def test_a_variant_that_all_runs_share_is_the_default() -> None:
     rotary = {"variant": "positions=rope"}
     rows = table(rotary, {**rotary, "router": "dense", "experts": 1, "loss_validation": 3.5})
