@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 from itertools import product
@@ -75,6 +76,20 @@ def test_the_readme_counts_them_too() -> None:
         if study != "main":  # a rate that is chosen may be one of those tried
             assert len(own - known) == int(new), study
         known |= own
+
+
+def test_the_readme_says_what_was_foretold() -> None:
+    text = (HERE / "README.md").read_text(encoding="utf-8")
+    said = re.findall(r"^\| \[(\w+)\.toml\].*? \| \d+ \| \d+ \| ([\d.]+) \|", text, re.MULTILINE)
+    corpus = json.loads((HERE / "specs.jsonl").read_text(encoding="utf-8").partition("\n")[0])["spec"]["corpus"]
+    known = {spec.run_id for spec in specs_of(RATES, corpus, 8192)}
+    for study, minutes in said:
+        if study != RATES:  # trained before anything was written down
+            foretold = json.loads((HERE / f"predicted_{study}.json").read_text(encoding="utf-8"))["runs"]
+            assert {run["run_id"] for run in foretold} == {spec.run_id for spec in specs_of(study, corpus, 8192)}
+            new = sum(run["seconds"] for run in foretold if run["run_id"] not in known)
+            assert float(minutes) == pytest.approx(new / 60, abs=0.051), study
+            known |= {run["run_id"] for run in foretold}
 
 
 @EVERY

@@ -27,7 +27,7 @@ def test_a_larger_model_is_slower(tmp_path: Path) -> None:
     (large,) = read_sweep(place / "quick.toml", overrides={"model.size": "0.8M", "router.name": "dense"}).runs
     found = measured([small, large], Store(tmp_path / "runs"))
     assert list(found["run_id"]) == [small.spec.run_id, large.spec.run_id]
-    assert found["tokens_per_second"][0] > 1.5 * found["tokens_per_second"][1] > 0
+    assert found["tokens_per_second"][0] > found["tokens_per_second"][1] > 0, "sixteen times the parameters"
 
 
 def test_the_pace_of_runs_that_shared_the_device_is_no_speed() -> None:
