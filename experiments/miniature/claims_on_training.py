@@ -158,11 +158,9 @@ def baseline_best(study: Study) -> Found:
     """RL-R with a learned baseline and an entropy term (B) against the greedy (G) and the sampled one (S), at equal
     size and E; these have neither, and may have been tried with another reward. Holds if all mean differences have
     intervals above zero; does not hold if one lies below with an interval that allows for their number."""
-    known = {v: parts_of(v) for v in sorted(set(study.one_length["variant"][study.one_length["router"] == "rl-r"]))}
-    others = {v: p for v, p in known.items() if "variant" in p and set(p) <= {"variant", "reward", "entropy_weight"}}
-    names = {v: p["variant"] + (f" with {p['reward']}" if "reward" in p else "") for v, p in others.items()}
-    gaps = {names[v]: matched(study, "rl-r", v, "") for v in others}
-    gaps = {name: gap for name, gap in gaps.items() if len(gap)}
+    known = sorted(set(study.one_length["variant"][study.one_length["router"] == "rl-r"]))
+    others = [v for v in known if {"variant"} <= set(parts_of(v)) <= {"variant", "reward", "entropy_weight"}]
+    gaps = {v: gap for v in others if len(gap := matched(study, "rl-r", v, ""))}
     if not gaps:
         return NOT_TRAINED
     effects = {v: both_levels(lambda level, g=g: _over_sizes(g, study, level), len(gaps)) for v, g in gaps.items()}

@@ -27,8 +27,7 @@ def rates(study: Study) -> pd.DataFrame:
     if study.rates is None or "learning_rate" not in study.finals:
         return pd.DataFrame()
     model = ["router", "size", "experts"]
-    chosen = study.one_length[study.one_length["variant"] == ""]
-    chosen = chosen[(chosen["k"] == 1) & np.isclose(chosen["routing_frequency"], 0.5) | (chosen["router"] == "dense")]
+    chosen = study.usual_shape[study.usual_shape["variant"] == ""]
     columns = [*model, "learning_rate", VALIDATION]
     both = pd.concat([study.rates[columns].assign(chosen=False), chosen[columns].assign(chosen=True)])
     both = both.groupby([*model, "learning_rate"], as_index=False).agg({VALIDATION: "mean", "chosen": "any"})
@@ -67,8 +66,7 @@ def _draw_rate(axes: Axes, router: str, size: str, experts: int, own: pd.DataFra
 
 def rl_weights(study: Study) -> pd.DataFrame:
     """RL-R by its weights, with `decided`: how far its policies are from uniform, 0 to 1."""
-    rows = study.one_length[(study.one_length["router"] == "rl-r") & (study.one_length["k"] == 1)]
-    rows = rows[np.isclose(rows["routing_frequency"], 0.5)]
+    rows = study.usual_shape[study.usual_shape["router"] == "rl-r"]
     rows = rows[rows["variant"].map(lambda v: set(parts_of(v)) <= CHOSEN_OPTIONS)]
     spread = rows["run_id"].map(study.spreads["router_entropy"]) if "router_entropy" in study.spreads else np.nan
     return rows.assign(decided=1 - spread / rows["experts"].map(log)).dropna(subset=["decided"])
@@ -103,8 +101,8 @@ def draw_rl_weights(study: Study) -> Picture:
 
 def temperatures(study: Study) -> pd.DataFrame:
     """S-BASE by the temperature of its rebalancing, 1 where none is named."""
-    rows = study.one_length[(study.one_length["router"] == "s-base") & (study.one_length["k"] == 1)]
-    rows = rows[np.isclose(rows["routing_frequency"], 0.5) & rows["variant"].str.match(r"^(temperature=[^,]+)?$")]
+    rows = study.usual_shape[study.usual_shape["router"] == "s-base"]
+    rows = rows[rows["variant"].str.match(r"^(temperature=[^,]+)?$")]
     known = rows["variant"].map(lambda v: float(parts_of(v).get("temperature", 1.0)))
     dropped = rows["run_id"].map(study.spreads["dropped"]).astype(float)
     return rows.assign(temperature=known, dropped=dropped)

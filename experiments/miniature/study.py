@@ -63,6 +63,13 @@ class Study:
         share = plans.astype(float) / float(plans.mode().max())
         return self.finals[share.between(1 / SAME_LENGTH, SAME_LENGTH)]
 
+    @cached_property
+    def usual_shape(self) -> pd.DataFrame:
+        """`one_length` with K = 1 and R = 1/2, and the dense runs."""
+        rows = self.one_length
+        usual = (rows["k"] == 1) & np.isclose(rows["routing_frequency"], 0.5)
+        return rows[usual | (rows["router"] == "dense")]
+
     def losses(self, router: str, target: str = VALIDATION, **columns: object) -> pd.Series:
         """log10 L by (size, experts), seeds averaged: the technique's defaults, K = 1 and R = 1/2 unless told."""
         wanted = {"variant": "", "k": 1, "routing_frequency": 0.5, **columns}

@@ -22,7 +22,7 @@ PLACE = ["router", "size", "experts"]
 
 def weighted(study: Study) -> pd.DataFrame:
     """Runs of which nothing but balance and entropy weights was varied, with the loss and how tokens were spread."""
-    rows = study.one_length[np.isclose(study.one_length["routing_frequency"], 0.5) & (study.one_length["k"] == 1)]
+    rows = study.usual_shape
     rows = rows[rows["balance"].notna() & rows["variant"].map(lambda v: set(parts_of(v)) <= WEIGHTS)]
     return rows.assign(**{name: rows["run_id"].map(study.spreads[name]).astype(float) for name in (EXCESS, DROPS)})
 

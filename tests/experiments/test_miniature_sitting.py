@@ -10,17 +10,22 @@ import subprocess
 import sys
 import tarfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from experiments.miniature.corpora import build_quick_corpora
 from experiments.miniature.packing import PACKED, opened, pack, unpack
 from experiments.miniature.rates import write_chosen
+from experiments.miniature.sitting import Sitting
 from experiments.miniature.studies import HERE
 from experiments.miniature.table import write_tables
 from routelaw.errors import InputError
 from routelaw.runs.files import read_runs
 from routelaw.runs.store import Store
+from routelaw.specs.files import to_mapping
+from routelaw.sweeps.events import Started
 
 QUICK_RUNS = 5
 PATIENCE = 120
@@ -58,6 +63,38 @@ def contents(file: Path) -> dict[str, bytes]:
     with tarfile.open(file) as archive:
         members = [(member.name, archive.extractfile(member)) for member in archive]
         return {name: opened_file.read() for name, opened_file in members if opened_file}
+
+
+def test_a_run_that_ends_while_workers_are_stopped_is_recorded_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, store = tmp_path / "experiments" / "miniature", Store(tmp_path / "runs")
+    place.mkdir(parents=True)
+    for name in ("quick.toml", "recipe.toml"):
+        (place / name).write_bytes((HERE / name).read_bytes())
+    build_quick_corpora(tmp_path / "out" / "miniature")
+    going = Sitting(store, place, jobs=2, until=time.monotonic() + PATIENCE)
+    first, second, *_ = going.planned(["quick"]).values()
+    result = {"status": "finished", "loss_validation": 5.0, "seconds": 1.0, "device": "a CPU"}
+
+    def local(*_: object, **__: object) -> Iterator[Started]:
+        try:
+            yield Started(first.spec.run_id)
+            going.stopped = True
+            yield Started(second.spec.run_id)
+        finally:  # the first gets to its end, the second does not
+            folder = store.path / first.spec.run_id
+            folder.mkdir(parents=True)
+            stored = {"run_id": first.spec.run_id, "spec": to_mapping(first.spec)}
+            (folder / "spec.json").write_text(json.dumps(stored))
+            (folder / "result.json").write_text(json.dumps(result))
+            (folder / "evaluations.jsonl").touch()
+
+    monkeypatch.setattr("experiments.miniature.sitting.run_local", local)
+    assert going.train(["quick"]) == {}
+    about = json.loads((store.path / first.spec.run_id / "sitting.json").read_text())
+    assert about["runs_at_a_time"] == 2
+    assert not (store.path / second.spec.run_id).exists()
 
 
 @pytest.mark.slow
