@@ -1,11 +1,11 @@
 """Which learning rate does each size get? Chosen on dense models, once, for all routers.
 
-    python -m experiments.miniature.rates STORE|runs.tar.gz
+    python -m experiments.miniature.rates
 
-Reads the runs of rates.toml and writes chosen_rates.toml, on which every other study stands. For a size that was tried:
-the lowest point of the parabola in log rate through the best and its two neighbours; the best itself where it is at
-the edge, which is said. For the others, the largest among them: the line through those, log rate against log N. Two
-digits of each are kept. Diverged runs count as infinitely bad.
+Reads the runs of rates.toml in the tables beside this file and writes chosen_rates.toml, on which every other study
+stands. For a size that was tried: the lowest point of the parabola in log rate through the best and its two neighbours;
+the best itself where it is at the edge, which is said. For the others, the largest among them: the line through those,
+log rate against log N. Two digits of each are kept. Diverged runs count as infinitely bad.
 """
 
 from __future__ import annotations
@@ -17,10 +17,9 @@ from pathlib import Path
 
 import numpy as np
 
-from experiments.miniature.packing import opened
+from experiments.miniature.ended import Ended, recorded_in
 from experiments.miniature.studies import HERE, RATES, specs_of
 from routelaw.errors import InputError
-from routelaw.runs.store import Store
 from routelaw.runs.writing import write_atomically
 from routelaw.specs.architecture import Architecture
 from routelaw.specs.counting import dense_params
@@ -49,18 +48,17 @@ Losses = Mapping[str, Mapping[float, float]]
 """Size → rate → loss."""
 
 
-def losses_of(store: Store) -> dict[str, dict[float, float]]:
+def losses_of(ended: Mapping[str, Ended]) -> dict[str, dict[float, float]]:
     """What the runs of rates.toml came to; empty until all of them have ended."""
-    known = next((run.spec for run in store.runs() if run.ended), None)
-    if known is None:
+    if not ended:
+        return {}
+    known = next(iter(ended.values())).spec
+    specs = specs_of(RATES, known.corpus, known.model.vocabulary)
+    if any(spec.run_id not in ended for spec in specs):
         return {}
     losses: dict[str, dict[float, float]] = {}
-    for spec in specs_of(RATES, known.corpus, known.model.vocabulary):
-        if not store.ended(spec.run_id):
-            return {}
-        result = store.find(spec.run_id).result
-        loss = result["loss_validation"] if result["status"] == "finished" else inf
-        losses.setdefault(_name(spec.model.architecture), {})[spec.train.learning_rate] = loss
+    for spec in specs:
+        losses.setdefault(_name(spec.model.architecture), {})[spec.train.learning_rate] = ended[spec.run_id].loss
     return losses
 
 
@@ -92,9 +90,9 @@ def rendered(rates: Mapping[str, float], how: str) -> str:
     return HEAD.format(how=how, deep=rates["2M"]) + "".join(rules)
 
 
-def write_chosen(store: Store, file: Path = FILE) -> Sequence[str] | None:
+def write_chosen(ended: Mapping[str, Ended], file: Path = FILE) -> Sequence[str] | None:
     """Write the file once the runs of rates.toml have ended; returns what was found, None before that."""
-    losses = losses_of(store)
+    losses = losses_of(ended)
     if not losses:
         return None
     rates, at_edge = chosen(losses)
@@ -113,11 +111,8 @@ def _log_params(size: str) -> float:
 
 
 def main() -> None:
-    if len(sys.argv) != 2:
-        sys.exit(__doc__)
     try:
-        with opened(Path(sys.argv[1])) as store:
-            said = write_chosen(store)
+        said = write_chosen(recorded_in(HERE))
     except InputError as error:
         sys.exit(str(error))
     if said is None:

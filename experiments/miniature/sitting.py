@@ -1,9 +1,10 @@
 """One bounded sitting on a machine: train what is missing, in order, stop in time, and pack what has ended.
 
-    python -m experiments.miniature.sitting --minutes 9 --texts FOLDER --kept runs.tar.gz --out OUT
+    python -m experiments.miniature.sitting --minutes 9 --texts FOLDER --out OUT
 
-Give it the pack of the last sitting and it goes on from there; a run that a sitting did not finish begins again in the
-next, or goes on where its machine is the same. Nothing but rates.toml is trained until that has ended; then
+What the tables beside the sweep files have is not trained again: add the pack to them (table.py) and the next sitting
+goes on from there. A run that a sitting did not finish begins again in the next, or goes on where its machine is the
+same. Nothing but rates.toml is trained until that has ended; then
 chosen_rates.toml is written, here and to OUT, and the others follow with it. The blind test is trained only if it is
 asked for, --only largest, and only where predictions.json lies beside the sweep files, committed if that can be told;
 every run records its hash. `--quick` does it all in seconds on a CPU, with a text of no meaning.
@@ -27,7 +28,8 @@ from pathlib import Path
 import torch
 
 from experiments.miniature.corpora import build_corpora, build_quick_corpora
-from experiments.miniature.packing import SITTING, pack, unpack
+from experiments.miniature.ended import Ended, ended_in, recorded_in
+from experiments.miniature.packing import SITTING, pack
 from experiments.miniature.precedence import FILE as PREDICTIONS
 from experiments.miniature.precedence import check_before_training, hash_of
 from experiments.miniature.rates import FILE as CHOSEN
@@ -61,6 +63,8 @@ class Sitting:
     jobs: int
     until: float
     """By the monotonic clock, when workers are to stop."""
+    recorded: dict[str, Ended] = field(default_factory=dict)
+    """What the tables have."""
     stopped: bool = False
     """Asked to stop from outside."""
     corpora: dict[str, Corpus] = field(default_factory=dict)
@@ -73,7 +77,7 @@ class Sitting:
     def train(self, studies: Sequence[str]) -> dict[str, str]:
         """What the studies lack, in their order, each run once, by workers that stay; returns why runs failed."""
         planned = self.planned(studies)
-        missing = [run for run in planned.values() if not self.store.ended(run.spec.run_id)]
+        missing = [run for run in planned.values() if not self.ended(run.spec.run_id)]
         if not missing or self.over:
             return {}
         self.store.check_writable()
@@ -103,6 +107,9 @@ class Sitting:
             if self.store.ended(run_id) and not (self.store.find(run_id).folder / SITTING).is_file():
                 self._ended(planned[run_id], machine, began[run_id])
         return failed
+
+    def ended(self, run_id: str) -> bool:
+        return run_id in self.recorded or self.store.ended(run_id)
 
     def planned(self, studies: Iterable[str]) -> dict[str, PlannedRun]:
         """By id, in the order of the studies and their files, with everything checked that would fail later."""
@@ -152,22 +159,22 @@ def main() -> None:
     place = root / "experiments" / "miniature"
     corpora, store = root / "out" / "miniature", Store(root / "out" / "miniature" / "runs")
     until = begun + given.minutes * 60 - SPARE
-    sitting = Sitting(store, place, given.jobs, until)
+    sitting = Sitting(store, place, given.jobs, until, recorded_in(place))
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: setattr(sitting, "stopped", True))
     if place != HERE:
-        shutil.copytree(HERE, place, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.py", "__pycache__"))
+        place.mkdir(parents=True, exist_ok=True)
+        for file in HERE.glob("*.toml"):
+            shutil.copy(file, place)
     build_quick_corpora(corpora) if given.quick else build_corpora(corpora, given.texts, say)
-    if given.kept:
-        say(f"{unpack(given.kept, store)} runs of {given.kept} taken over")
     out.mkdir(parents=True, exist_ok=True)
-    say(f"ready after {time.monotonic() - begun:.0f} s")
+    say(f"ready after {time.monotonic() - begun:.0f} s; {len(sitting.recorded)} runs are in the tables")
     if LARGEST in (given.only or ()):
         say(check_before_training(place / PREDICTIONS))
     studies = given.only or ((QUICK,) if given.quick else tuple(s for s in STUDIES if s not in ON_REQUEST))
     failed = sitting.train([study for study in studies if study == RATES])
     others = [study for study in studies if study != RATES]
-    if others and not given.quick and (found := write_chosen(store, place / CHOSEN.name)):
+    if others and not given.quick and (found := write_chosen(sitting.recorded | ended_in(store), place / CHOSEN.name)):
         say(f"learning rates: {', '.join(found)}")
         shutil.copy(place / CHOSEN.name, out)
     elif others and not given.quick:
@@ -177,7 +184,7 @@ def main() -> None:
     say(f"{pack(store, out / 'runs.tar.gz')} ended runs in {out / 'runs.tar.gz'}")
     for study in studies:
         runs = sitting.planned([study])
-        ended = sum(store.ended(run_id) for run_id in runs)
+        ended = sum(map(sitting.ended, runs))
         say(f"{study}: {ended} of {len(runs)} runs have ended")
     say(f"{time.monotonic() - begun:.0f} s in all, {len(failed)} failed")
 
@@ -188,12 +195,14 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--texts", type=Path, help="folder with mix.txt.xz and eval/; not needed where corpora are built"
     )
-    parser.add_argument("--kept", type=Path, help="runs.tar.gz of the sitting before")
     parser.add_argument("--out", type=Path, required=True, help="folder for runs.tar.gz and chosen_rates.toml")
     parser.add_argument("--jobs", type=int, default=3, help="runs at a time, if they fit; they share the GPU")
     parser.add_argument("--only", nargs="+", choices=(*STUDIES, QUICK), help="these studies, in this order")
     parser.add_argument(
-        "--root", type=Path, default=HERE.parents[1], help="folder for out/miniature; sweep files go along"
+        "--root",
+        type=Path,
+        default=HERE.parents[1],
+        help="folder for out/miniature; sweep files go along",
     )
     parser.add_argument("--quick", action="store_true", help="five runs of twenty steps on a CPU")
     return parser.parse_args()

@@ -11,7 +11,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from routelaw.runs.store import Store, StoredRun
 from routelaw.specs.run import RunSpec
 from routelaw.sweeps.sweep import read_sweep
 
@@ -33,16 +32,10 @@ def specs_of(study: str, corpus_id: str, vocabulary: int, folder: Path = HERE) -
     return [run.spec for run in read_sweep(folder / f"{study}.toml", opened=lambda _: corpus).runs]
 
 
-def studies_of_runs(runs: Sequence[StoredRun], studies: Sequence[str] = STUDIES) -> dict[str, tuple[str, ...]]:
-    """Run id → the studies it belongs to, for every run of them, trained or not, on the corpus of these."""
+def studies_of_runs(known: RunSpec, studies: Sequence[str] = STUDIES) -> dict[str, tuple[str, ...]]:
+    """Run id → the studies it belongs to, for every run of them, trained or not, on the corpus of the one known."""
     belongs: dict[str, tuple[str, ...]] = {}
-    if runs:
-        spec = runs[0].spec
-        for study in studies:
-            for each in specs_of(study, spec.corpus, spec.model.vocabulary):
-                belongs[each.run_id] = (*belongs.get(each.run_id, ()), study)
+    for study in studies:
+        for each in specs_of(study, known.corpus, known.model.vocabulary):
+            belongs[each.run_id] = (*belongs.get(each.run_id, ()), study)
     return belongs
-
-
-def ended_runs(store: Store) -> list[StoredRun]:
-    return [run for run in store.runs() if run.ended]

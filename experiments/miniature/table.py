@@ -8,68 +8,94 @@
     routing.csv.gz   each routed block as it was logged: load, drops, over-subscription, the router's losses
     costs.csv        machine, day, seconds and tokens per second of each run
 
-The same runs give the same bytes.
+What these files have of other runs stays, to the letter: the folders of runs may be gone with the machine that trained
+them. Which studies a run belongs to is looked up again. The same runs give the same bytes, added at once or in parts.
 """
 
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from experiments.miniature.ended import OF_RATES, RUNS, SPECS, specs_in
 from experiments.miniature.packing import SITTING, opened
-from experiments.miniature.studies import HERE, RATES, ROUTED_RATES, ended_runs, studies_of_runs
+from experiments.miniature.studies import HERE, RATES, ROUTED_RATES, studies_of_runs
 from routelaw.errors import InputError
-from routelaw.runs.codecs import compress
-from routelaw.runs.files import write_runs
+from routelaw.runs.codecs import compress, decompress
+from routelaw.runs.files import read_runs, write_runs
 from routelaw.runs.folders import table_of
 from routelaw.runs.store import Store, StoredRun
 from routelaw.runs.table import RunTable
 from routelaw.runs.writing import write_atomically
 from routelaw.specs.files import to_mapping
+from routelaw.specs.run import RunSpec
 
 ABOUT = ("machine", "runs_at_a_time", "torch", "python", "date", "began", "predictions")
 """What a sitting says of a run: machine, day, when it began and the hash of the blind test's predictions then."""
 
 
 def write_tables(store: Store, out: Path) -> dict[str, int]:
-    """Write all files; returns the rows of each."""
-    runs = ended_runs(store)
+    """Add the ended runs of the store to the files in `out`; returns the rows of each."""
+    runs = [run for run in store.runs() if run.ended]
     if not runs:
         raise InputError(f"{store.path}: no run has ended there.")
-    belongs = studies_of_runs(runs)
-    only_rates = [run for run in runs if belongs.get(run.run_id) in ((RATES,), (ROUTED_RATES,))]
-    others = [run for run in runs if run not in only_rates]
     out.mkdir(parents=True, exist_ok=True)
+    ids = {run.run_id for run in runs}
+    specs = specs_in(out) | {run.run_id: run.spec for run in runs}
+    frame = _run_table(runs, specs, out, str(store.path))
+    of_rates = frame["studies"].isin((RATES, ROUTED_RATES))
     rows = {}
-    for name, part in (("runs.csv.gz", others), ("rates.csv.gz", only_rates)):
-        if part:
-            table = _run_table(part, belongs, str(store.path))
-            write_runs(table, out / name, force=True)
-            rows[name] = len(table.frame)
-    specs = [json.dumps({"run_id": run.run_id, "spec": to_mapping(run.spec)}, sort_keys=True) for run in runs]
-    write_atomically("".join(f"{line}\n" for line in specs).encode(), out / "specs.jsonl", force=True)
-    rows["specs.jsonl"] = len(specs)
-    routing = pd.DataFrame([row for run in runs for row in _routing(run)])
-    costs = pd.DataFrame([_cost(run) for run in runs])
-    for name, frame in (("routing.csv.gz", routing), ("costs.csv", costs)):
-        content = frame.to_csv(index=False, lineterminator="\n", float_format="%.6g").encode()
+    for name, part in ((RUNS, frame[~of_rates]), (OF_RATES, frame[of_rates])):
+        if len(part):
+            write_runs(RunTable.from_frame(part, str(store.path)), out / name, force=True)
+            rows[name] = len(part)
+    lines = [json.dumps({"run_id": i, "spec": to_mapping(spec)}, sort_keys=True) for i, spec in sorted(specs.items())]
+    write_atomically("".join(f"{line}\n" for line in lines).encode(), out / SPECS, force=True)
+    rows[SPECS] = len(lines)
+    routing = [row for run in runs for row in _routing(run)]
+    costs = [_cost(run) for run in runs]
+    for name, new in (("routing.csv.gz", routing), ("costs.csv", costs)):
+        if not new:
+            continue
+        text = _added(out / name, pd.DataFrame(new), ids)
+        content = text.to_csv(index=False, lineterminator="\n").encode()
         write_atomically(compress(content, ".gz") if name.endswith(".gz") else content, out / name, force=True)
-        rows[name] = len(frame)
+        rows[name] = len(text)
     return rows
 
 
-def _run_table(runs: Sequence[StoredRun], belongs: dict[str, tuple[str, ...]], source: str) -> RunTable:
-    frame = table_of([run.folder for run in runs], source).frame
-    rates = {run.run_id: run.spec.train.learning_rate for run in runs}
-    studies = {run.run_id: " ".join(belongs.get(run.run_id, ())) for run in runs}
-    added = frame.assign(learning_rate=frame["run_id"].map(rates), studies=frame["run_id"].map(studies))
-    return RunTable.from_frame(added, source)
+def _run_table(runs: Sequence[StoredRun], specs: Mapping[str, RunSpec], out: Path, source: str) -> pd.DataFrame:
+    tables = [table_of([run.folder for run in runs], source).frame]
+    ids = set(tables[0]["run_id"])
+    for file in (out / RUNS, out / OF_RATES):
+        if file.is_file():
+            there = read_runs(file).frame
+            tables.append(there[~there["run_id"].isin(ids)])
+    frame = pd.concat(tables, ignore_index=True).sort_values(["run_id", "step"], kind="stable", ignore_index=True)
+    belongs = studies_of_runs(next(iter(specs.values())))
+    rates = {run_id: spec.train.learning_rate for run_id, spec in specs.items()}
+    studies = {run_id: " ".join(belongs.get(run_id, ())) for run_id in specs}
+    return frame.assign(learning_rate=frame["run_id"].map(rates), studies=frame["run_id"].map(studies))
+
+
+def _added(file: Path, new: pd.DataFrame, ids: Collection[str]) -> pd.DataFrame:
+    """New rows and those of other runs in the file, as text: what was written once stays as it was."""
+    frame = _as_text(new.to_csv(index=False, float_format="%.6g"))
+    if file.is_file():
+        there = _as_text(decompress(file.read_bytes(), str(file)).decode())
+        frame = pd.concat([there[~there["run_id"].isin(ids)], frame]).fillna("")
+    return frame.sort_values("run_id", kind="stable")
+
+
+def _as_text(content: str) -> pd.DataFrame:
+    return pd.read_csv(io.StringIO(content), dtype=str, keep_default_na=False)
 
 
 def _routing(run: StoredRun) -> list[dict[str, Any]]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from experiments.miniature.ended import ended_in, recorded_in
 from experiments.miniature.rates import OTHERS, best_rate, chosen, losses_of, rendered, write_chosen
 from experiments.miniature.studies import HERE, RATES, specs_of
 from routelaw.runs.store import Store
@@ -52,7 +53,7 @@ def test_the_file_that_is_written_has_the_form_of_the_one_that_is_there(tmp_path
 
 
 def test_nothing_is_chosen_before_all_have_ended(tmp_path: Path) -> None:
-    assert losses_of(Store(tmp_path)) == {}
+    assert losses_of(ended_in(Store(tmp_path))) == {}
 
 
 def test_the_runs_of_a_store_choose_the_rates(tmp_path: Path) -> None:
@@ -64,11 +65,16 @@ def test_the_runs_of_a_store_choose_the_rates(tmp_path: Path) -> None:
         (folder / "spec.json").write_text(json.dumps({"run_id": spec.run_id, "spec": to_mapping(spec)}))
         (folder / "result.json").write_text(json.dumps({"status": "finished", "loss_validation": loss}))
         (folder / "evaluations.jsonl").touch()
-    assert write_chosen(store, tmp_path / "chosen_rates.toml") == [
+    assert write_chosen(ended_in(store), tmp_path / "chosen_rates.toml") == [
         "0.8M: 0.003", "2M: 0.003 (by the line)", "3M: 0.003", "8M: 0.003", "20M: 0.003 (by the line)",
     ]  # fmt: skip
     for name in ("recipe.toml", "chosen.toml", "main.toml"):
         (tmp_path / name).write_bytes((HERE / name).read_bytes())
     assert {spec.train.learning_rate for spec in specs_of("main", "c", 8192, tmp_path)} == {3e-3}
     (store.path / spec.run_id / "result.json").unlink()
-    assert losses_of(store) == {}
+    assert losses_of(ended_in(store)) == {}
+
+
+def test_the_committed_rates_are_those_of_the_committed_runs(tmp_path: Path) -> None:
+    assert write_chosen(recorded_in(HERE), tmp_path / "chosen_rates.toml")
+    assert (tmp_path / "chosen_rates.toml").read_bytes() == (HERE / "chosen_rates.toml").read_bytes()

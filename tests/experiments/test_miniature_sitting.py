@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from experiments.miniature.corpora import build_quick_corpora
+from experiments.miniature.ended import ended_in, recorded_in
 from experiments.miniature.packing import PACKED, opened, pack, unpack
 from experiments.miniature.rates import write_chosen
 from experiments.miniature.sitting import Sitting
@@ -28,6 +29,7 @@ from routelaw.specs.files import to_mapping
 from routelaw.sweeps.events import Started
 
 QUICK_RUNS = 5
+TABLES = Path("experiments", "miniature")
 PATIENCE = 120
 
 
@@ -40,7 +42,7 @@ def sitting(root: Path, *more: object) -> subprocess.Popen[str]:
 
 @pytest.fixture(scope="module")
 def sittings(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """The packs of a sitting that was stopped after its first run and of one on another machine that went on."""
+    """The packs of a sitting that was stopped after its first run and of one on another machine that had its tables."""
     first, second = (tmp_path_factory.mktemp(name) for name in ("first", "second"))
     stopped = sitting(first)
     assert stopped.stdout is not None
@@ -52,11 +54,17 @@ def sittings(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
             break
     said += stopped.communicate(timeout=PATIENCE)[0]
     assert stopped.returncode == 0, "".join(said)
-    finished = sitting(second, "--kept", first / "packed" / "runs.tar.gz")
+    tabled(first / "packed" / "runs.tar.gz", second / TABLES)
+    finished = sitting(second)
     words = finished.communicate(timeout=PATIENCE)[0]
     assert finished.returncode == 0, words
     assert f"quick: {QUICK_RUNS} of {QUICK_RUNS} runs have ended" in words
     return first / "packed" / "runs.tar.gz", second / "packed" / "runs.tar.gz"
+
+
+def tabled(packed: Path, out: Path) -> dict[str, int]:
+    with opened(packed) as store:
+        return write_tables(store, out)
 
 
 def contents(file: Path) -> dict[str, bytes]:
@@ -98,26 +106,28 @@ def test_a_run_that_ends_while_workers_are_stopped_is_recorded_too(
 
 
 @pytest.mark.slow
-def test_what_was_done_is_kept_and_the_rest_is_done(sittings: tuple[Path, Path]) -> None:
+def test_what_the_tables_have_is_not_trained_again_and_the_rest_is(sittings: tuple[Path, Path]) -> None:
     before, after = map(contents, sittings)
-    assert 1 <= len({name.partition("/")[0] for name in before}) < QUICK_RUNS, "it was stopped in the middle"
-    assert len({name.partition("/")[0] for name in after}) == QUICK_RUNS
-    assert before.items() <= after.items(), "to the byte: nothing was trained again"
+    first, second = ({name.partition("/")[0] for name in each} for each in (before, after))
+    assert 1 <= len(first) < QUICK_RUNS, "it was stopped in the middle"
+    assert not first & second
+    assert len(first | second) == QUICK_RUNS
     assert {name.partition("/")[2] for name in after} == set(PACKED), "and no weights"
     about = json.loads(next(text for name, text in after.items() if name.endswith("sitting.json")))
     assert set(about) == {"machine", "runs_at_a_time", "torch", "python", "date", "began", "predictions"}
 
 
 @pytest.mark.slow
-def test_a_sitting_without_time_trains_nothing_and_keeps_everything(
-    sittings: tuple[Path, Path], tmp_path: Path
-) -> None:
+def test_a_sitting_without_time_trains_nothing(sittings: tuple[Path, Path], tmp_path: Path) -> None:
+    tabled(sittings[0], tmp_path / TABLES)
+    tables = {path.name: path.read_bytes() for path in (tmp_path / TABLES).iterdir()}
     begun = time.monotonic()
-    short = sitting(tmp_path, "--minutes", "0.1", "--kept", sittings[0])
+    short = sitting(tmp_path, "--minutes", "0.1")
     words = short.communicate(timeout=PATIENCE)[0]
     assert short.returncode == 0, words
     assert time.monotonic() - begun < PATIENCE
-    assert (tmp_path / "packed" / "runs.tar.gz").read_bytes() == sittings[0].read_bytes()
+    assert contents(tmp_path / "packed" / "runs.tar.gz") == {}
+    assert tables.items() <= {path.name: path.read_bytes() for path in (tmp_path / TABLES).iterdir()}.items()
 
 
 @pytest.mark.slow
@@ -129,26 +139,42 @@ def test_the_blind_test_waits_for_its_predictions(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_tables_are_the_same_bytes_for_the_same_runs(sittings: tuple[Path, Path], tmp_path: Path) -> None:
-    once, again = tmp_path / "once", tmp_path / "again"
-    for out in (once, again):
-        with opened(sittings[1]) as store:
-            rows = write_tables(store, out)
-    assert {path.name: path.read_bytes() for path in once.iterdir()} == {
-        path.name: path.read_bytes() for path in again.iterdir()
+def test_tables_are_the_same_bytes_for_the_same_runs_added_at_once_or_in_parts(
+    sittings: tuple[Path, Path], tmp_path: Path
+) -> None:
+    together = Store(tmp_path / "together")
+    for packed in sittings:
+        unpack(packed, together)
+    rows = write_tables(together, tmp_path / "once")
+    for packed in (sittings[1], sittings[0], sittings[1]):  # in either order, and twice
+        tabled(packed, tmp_path / "parts")
+    assert {path.name: path.read_bytes() for path in (tmp_path / "once").iterdir()} == {
+        path.name: path.read_bytes() for path in (tmp_path / "parts").iterdir()
     }
     assert (rows["specs.jsonl"], rows["costs.csv"]) == (QUICK_RUNS, QUICK_RUNS)
-    frame = read_runs(once / "runs.csv.gz").frame
+    frame = read_runs(tmp_path / "once" / "runs.csv.gz").frame
     assert frame["run_id"].nunique() == QUICK_RUNS
     assert {"loss_validation", "loss_c4", "loss_lambada_text", "learning_rate", "studies"} <= set(frame.columns)
     routed, blocks, logged = 4, 2, 5
     assert rows["routing.csv.gz"] == routed * blocks * logged
+    assert recorded_in(tmp_path / "parts") == ended_in(together)
+
+
+@pytest.mark.slow
+def test_what_is_tabled_stays_to_the_letter(sittings: tuple[Path, Path], tmp_path: Path) -> None:
+    tabled(sittings[0], tmp_path)
+    costs = (tmp_path / "costs.csv").read_text().splitlines()
+    changed = [costs[0], *(line.replace("finished", "as it was") for line in costs[1:])]
+    (tmp_path / "costs.csv").write_text("".join(f"{line}\n" for line in changed))
+    tabled(sittings[1], tmp_path)
+    assert set(changed) <= set((tmp_path / "costs.csv").read_text().splitlines())
 
 
 @pytest.mark.slow
 def test_packing_leaves_out_what_is_not_ended_and_weights(sittings: tuple[Path, Path], tmp_path: Path) -> None:
     store = Store(tmp_path / "store")
-    assert unpack(sittings[1], store) == QUICK_RUNS
+    runs = unpack(sittings[1], store)
+    assert runs
     assert unpack(sittings[1], store) == 0, "they are there already"
     run = store.runs()[0]
     (run.folder / "checkpoints").mkdir()
@@ -156,9 +182,9 @@ def test_packing_leaves_out_what_is_not_ended_and_weights(sittings: tuple[Path, 
     other = store.path / "unfinished" / "0123456789ab.1"
     other.mkdir(parents=True)
     (other / "log.jsonl").write_text("{}\n")
-    assert pack(store, tmp_path / "again.tar.gz") == QUICK_RUNS
+    assert pack(store, tmp_path / "again.tar.gz") == runs
     assert (tmp_path / "again.tar.gz").read_bytes() == sittings[1].read_bytes()
-    assert write_chosen(store, tmp_path / "chosen.toml") is None
+    assert write_chosen(ended_in(store), tmp_path / "chosen.toml") is None
     assert not (tmp_path / "chosen.toml").exists()
 
 

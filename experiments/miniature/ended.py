@@ -1,0 +1,49 @@
+"""Runs that have ended: in the store of this machine, or in the tables, where the machine that trained them is gone."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from math import inf
+from pathlib import Path
+
+from routelaw.runs.files import read_runs
+from routelaw.runs.store import Store
+from routelaw.specs.files import from_stored
+from routelaw.specs.run import RunSpec
+
+RUNS, OF_RATES, SPECS = "runs.csv.gz", "rates.csv.gz", "specs.jsonl"
+FINISHED = "finished"
+
+
+@dataclass(frozen=True)
+class Ended:
+    spec: RunSpec
+    loss: float
+    """On the validation text; infinite if it diverged."""
+
+
+def ended_in(store: Store) -> dict[str, Ended]:
+    """By id, in its order."""
+    results = {run.run_id: (run.spec, run.result) for run in store.runs() if run.ended}
+    return {
+        run_id: Ended(spec, result["loss_validation"] if result["status"] == FINISHED else inf)
+        for run_id, (spec, result) in results.items()
+    }
+
+
+def recorded_in(folder: Path) -> dict[str, Ended]:
+    """By id, in its order; none where there are no tables. Without a row, a run diverged before it was evaluated."""
+    losses: dict[str, float] = {}
+    for file in (folder / RUNS, folder / OF_RATES):
+        if file.is_file():
+            last = read_runs(file).frame.sort_values("step").groupby("run_id").tail(1)
+            finished = last["status"] == FINISHED
+            losses |= dict(zip(last["run_id"], last["loss_validation"].where(finished, inf), strict=True))
+    return {run_id: Ended(spec, losses.get(run_id, inf)) for run_id, spec in specs_in(folder).items()}
+
+
+def specs_in(folder: Path) -> dict[str, RunSpec]:
+    file = folder / SPECS
+    rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] if file.is_file() else []
+    return {row["run_id"]: from_stored(row["spec"], str(file)) for row in rows}
