@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
+T = TypeVar("T")
 AGAIN = 5.0
 """Seconds until another interruption, should the first be lost: what is raised in a destructor is."""
 
@@ -16,18 +17,31 @@ class OutOfTime(BaseException):
 
 
 @contextmanager
-def bounded(seconds: float) -> Iterator[None]:
-    """What is inside ends after so many seconds; what comes after it goes on. Of the main thread."""
+def bounded(seconds: float | None = None) -> Iterator[None]:
+    """What is inside ends after so many seconds, or when the process is asked to (SIGTERM); what comes after it goes
+    on. Of the main thread."""
 
     def stop(*_: Any) -> None:
         raise OutOfTime
 
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN)
+    before = {number: signal.signal(number, stop) for number in (signal.SIGALRM, signal.SIGTERM)}
+    if seconds is not None:
+        signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN)
     try:
         yield
     except OutOfTime:
-        print(f"stopped after {seconds:g} s: nothing more is measured", flush=True)
+        print("stopped: nothing more is measured", flush=True)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def kept(rows: Iterable[T]) -> list[T]:
+    """All of them, printed as they come; those that there are, when the process is asked to stop."""
+    found: list[T] = []
+    with bounded():
+        for row in rows:
+            print(row, flush=True)
+            found.append(row)
+    return found

@@ -14,9 +14,9 @@ import argparse
 from dataclasses import replace
 
 import ledger
+from budget import kept
 
 from routelaw.bench import attention
-from routelaw.bench.table import told
 
 
 def main() -> None:
@@ -24,7 +24,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a few tokens, to see that it works; leaves no line")
     given = parser.parse_args()
     options = replace(attention.QUICK if given.quick else attention.FULL, compile=True)
-    table = attention.table(options, told(attention.rows(options)))
+    table = attention.table(options, kept(attention.rows(options)))
     if not given.quick:
         ledger.append_table("gpu_attention", table)
 

@@ -18,6 +18,7 @@ from statistics import median
 
 import ledger
 import matplotlib
+from budget import kept
 
 matplotlib.use("Agg")
 
@@ -92,12 +93,11 @@ def main() -> None:
     from dataclasses import replace
 
     from routelaw.bench import experts
-    from routelaw.bench.table import told
 
     options = experts.Options(given.width, tuple(given.experts), given.tokens, compile=True)
     if given.quick:
         options = replace(experts.QUICK, compile=True)
-    table = experts.table(options, told(experts.rows(options)))
+    table = experts.table(options, kept(experts.rows(options)))
     if not given.quick:
         ledger.append_table("gpu_experts", table)
         print(*save(table.rows, _words(table.setting, str(table.machine), table.machine.date)), sep="\n")

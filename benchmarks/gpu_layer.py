@@ -14,9 +14,9 @@ from __future__ import annotations
 import argparse
 
 import ledger
+from budget import kept
 
 from routelaw.bench import layer
-from routelaw.bench.table import told
 
 
 def main() -> None:
@@ -29,7 +29,7 @@ def main() -> None:
     options = layer.Options(tuple(given.widths), tuple(given.experts), layer.FULL.tokens, compile=True)
     if given.quick:
         options = layer.Options(small.widths, small.experts, small.tokens, compile=True)
-    table = layer.table(options, told(layer.rows(options)))
+    table = layer.table(options, kept(layer.rows(options)))
     if not given.quick:
         ledger.append_table("gpu_layer", table)
 

@@ -15,9 +15,9 @@ import argparse
 from dataclasses import replace
 
 import ledger
+from budget import kept
 
 from routelaw.bench import sinkhorn
-from routelaw.bench.table import told
 
 
 def main() -> None:
@@ -26,7 +26,7 @@ def main() -> None:
     parser.add_argument("--tune", action="store_true")
     given = parser.parse_args()
     options = replace(sinkhorn.QUICK if given.quick else sinkhorn.FULL, tune=given.tune, compile=True)
-    table = sinkhorn.table(options, told(sinkhorn.rows(options)))
+    table = sinkhorn.table(options, kept(sinkhorn.rows(options)))
     if not given.quick:
         ledger.append_table("gpu_sinkhorn", table)
 

@@ -14,9 +14,9 @@ import argparse
 from dataclasses import replace
 
 import ledger
+from budget import kept
 
 from routelaw.bench import models
-from routelaw.bench.table import told
 
 
 def main() -> None:
@@ -38,7 +38,7 @@ def main() -> None:
     options = models.Options(**lists, **given, compile=True)
     if quick:
         options = replace(models.QUICK, whole=options.whole, compile=True)
-    table = models.table(options, told(models.rows(options)))
+    table = models.table(options, kept(models.rows(options)))
     if not quick:
         ledger.append_table("gpu_step", table)
 

@@ -82,8 +82,9 @@ def rounded(value: float) -> float:
 
 
 def append_table(benchmark: str, table: Table) -> None:
-    """A table of `routelaw.bench` as such a line."""
-    append(benchmark, table.setting, table.figures(), str(table.machine))
+    """A table of `routelaw.bench` as such a line; none of one that was stopped before its first row."""
+    if table.rows:
+        append(benchmark, table.setting, table.figures(), str(table.machine))
 
 
 def lines(path: Path = RESULTS) -> list[dict[str, Any]]:

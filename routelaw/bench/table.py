@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -90,10 +90,3 @@ def gathered(
     assert not strangers, f"{name} has columns that it does not explain: {sorted(strangers)}"
     failures = tuple(failure for r in found for failure in r.failures)
     return Table(name, setting, baseline, dict(columns), {r.name: r.figures for r in found}, failures, machine)
-
-
-def told(rows: Iterable[Row]) -> Iterator[Row]:
-    """The same, printed as they come: a long benchmark that is cut short has said what it knew."""
-    for r in rows:
-        print(r, flush=True)
-        yield r

@@ -97,7 +97,7 @@ def draw_panel(axes: Axes, law: Law, points: Points, vary: Variation, coordinate
         axes.plot(*coordinates(group), linestyle="none", marker="o", markersize=3.5 + 2.5 * i, fillstyle="none",
                   color=colour, markeredgewidth=1.1)  # fmt: skip
     if named is not None:
-        for text in axes.clabel(named, fmt="%.2g", fontsize=7.5, zorder=5):
+        for text in axes.clabel(named, fmt="%.3g", fontsize=7.5, zorder=5):
             text.set_bbox({"facecolor": "white", "edgecolor": "none", "pad": 0.6})
     axes.set_title(f"one law for all {vary.symbol}: RMSLE {fit_law(law, points).rmsle * 1e4:.0f}e-4")
 

@@ -76,7 +76,7 @@ def draw_levels(axes: Axes, fit: Fit) -> None:
     levels = MaxNLocator(12, steps=[1, 2, 5, 10]).tick_values(points.loss.min(), points.loss.max())
     scale = LogNorm(points.loss.min(), points.loss.max())
     curves = axes.contour(sizes, experts, loss, levels=levels, norm=scale, cmap="viridis", linewidths=1.1)
-    axes.clabel(curves, fmt="%.2g", fontsize=7)
+    axes.clabel(curves, fmt="%.3g", fontsize=7)
     axes.scatter(
         points.x["active_params"], points.x["experts"], c=points.loss, norm=scale, cmap="viridis", s=20, zorder=3,
         edgecolors="white", linewidths=0.4,

@@ -11,7 +11,7 @@ import torch
 
 from routelaw.bench import TABLES, attention, experts, layer, measured, models, preset, sinkhorn
 from routelaw.bench.clock import DTYPE, race
-from routelaw.bench.table import Table, told
+from routelaw.bench.table import Table
 
 EAGER = {"compile": False}
 SMALL: dict[str, dict[str, Any]] = {
@@ -136,9 +136,3 @@ def test_a_whole_step_is_timed_apart() -> None:
     row = small("models", routers=("dense",), whole=True).rows["0.05M rope dense"]
     assert row["optimizer (ms)"] == pytest.approx(row["step (ms)"] - row["fb (ms)"], abs=0.01 * row["step (ms)"])
     assert row["amortised (ms)"] == pytest.approx(row["fb (ms)"] + row["optimizer (ms)"] * 2 / 256, rel=1e-2)
-
-
-def test_rows_are_told_as_they_come(capsys: pytest.CaptureFixture[str]) -> None:
-    table = measured("attention", preset("attention", quick=True, **SMALL["attention"], **EAGER), told)
-    assert "(1, 16, 2, 4): flash (ms)" in capsys.readouterr().out
-    assert table.rows

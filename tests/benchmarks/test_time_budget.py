@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import ModuleType
 
 import pytest
+
+from routelaw.bench.table import Row, row
 
 
 def test_work_ends_in_its_midst(script: Callable[[str], ModuleType], capsys: pytest.CaptureFixture[str]) -> None:
@@ -21,15 +24,30 @@ def test_work_ends_in_its_midst(script: Callable[[str], ModuleType], capsys: pyt
         found.append("second")
     assert found == ["first"]
     assert time.monotonic() - begun < 10
-    assert "stopped after 0.05 s" in capsys.readouterr().out
+    assert "stopped: nothing more is measured" in capsys.readouterr().out
+
+
+def test_rows_are_kept_when_the_process_is_asked_to_stop(
+    script: Callable[[str], ModuleType], capsys: pytest.CaptureFixture[str]
+) -> None:
+    def rows() -> Iterator[Row]:
+        yield row("first", {"ms": 1.0})
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(30)
+        yield row("second", {"ms": 2.0})
+
+    begun = time.monotonic()
+    assert [found.name for found in script("budget").kept(rows())] == ["first"]
+    assert time.monotonic() - begun < 10
+    assert "first: ms 1" in capsys.readouterr().out
 
 
 def test_nothing_is_left_behind(script: Callable[[str], ModuleType]) -> None:
-    before = signal.getsignal(signal.SIGALRM)
+    before = signal.getsignal(signal.SIGALRM), signal.getsignal(signal.SIGTERM)
     with script("budget").bounded(100):
         pass
     assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
-    assert signal.getsignal(signal.SIGALRM) is before
+    assert (signal.getsignal(signal.SIGALRM), signal.getsignal(signal.SIGTERM)) == before
 
 
 def test_another_error_is_not_hidden(script: Callable[[str], ModuleType]) -> None:
