@@ -12,7 +12,7 @@ AGAIN = 5.0
 """Seconds until another interruption, should the first be lost: what is raised in a destructor is."""
 
 
-class OutOfTime(BaseException):
+class Stopped(BaseException):
     """No Exception, which benchmarks catch to go on with their next contestant."""
 
 
@@ -22,14 +22,15 @@ def bounded(seconds: float | None = None) -> Iterator[None]:
     on. Of the main thread."""
 
     def stop(*_: Any) -> None:
-        raise OutOfTime
+        signal.setitimer(signal.ITIMER_REAL, AGAIN, AGAIN)
+        raise Stopped
 
     before = {number: signal.signal(number, stop) for number in (signal.SIGALRM, signal.SIGTERM)}
     if seconds is not None:
-        signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN)
+        signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         yield
-    except OutOfTime:
+    except Stopped:
         print("stopped: nothing more is measured", flush=True)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)

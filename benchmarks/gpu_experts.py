@@ -100,6 +100,7 @@ def main() -> None:
     table = experts.table(options, kept(experts.rows(options)))
     if not given.quick:
         ledger.append_table("gpu_experts", table)
+    if not given.quick and len(table.rows) == len(options.experts):
         print(*save(table.rows, _words(table.setting, str(table.machine), table.machine.date)), sep="\n")
 
 

@@ -63,7 +63,10 @@ def simulated_points(seed: int = 0, noise: float = 3e-3) -> Points:
 
 
 def append(benchmark: str, data: str, figures: dict[str, Any], device: str = "") -> None:
-    """One JSON line: what was measured, when, of which commit, on what; `device` where it was not the CPU."""
+    """One JSON line: what was measured, when, of which commit, on what; `device` where it was not the CPU. None where
+    nothing was measured."""
+    if not figures:
+        return
     line = {
         "benchmark": benchmark,
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -82,9 +85,8 @@ def rounded(value: float) -> float:
 
 
 def append_table(benchmark: str, table: Table) -> None:
-    """A table of `routelaw.bench` as such a line; none of one that was stopped before its first row."""
-    if table.rows:
-        append(benchmark, table.setting, table.figures(), str(table.machine))
+    """A table of `routelaw.bench` as such a line."""
+    append(benchmark, table.setting, table.figures(), str(table.machine))
 
 
 def lines(path: Path = RESULTS) -> list[dict[str, Any]]:

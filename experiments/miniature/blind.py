@@ -1,8 +1,7 @@
 """A blind test of the laws: predictions for the largest size are written down before it is trained, and scored after.
 
-    routelaw sweep LARGEST.toml --dry-run --json > planned.json
-    python -m experiments.miniature.blind predict experiments/miniature/runs.csv.gz planned.json
-    python -m experiments.miniature.blind score experiments/miniature/runs.csv.gz
+    python -m experiments.miniature.blind predict runs.csv.gz predicted_largest.json
+    python -m experiments.miniature.blind score runs.csv.gz
 
 `predict` refuses a table that holds runs of the size, and does not write over predictions. Commit them before the first
 of these runs is trained: whether that was so is told by what the runs recorded (precedence.py).

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 
+from routelaw.errors import InputError
 from routelaw.runs.files import read_runs
 from routelaw.runs.store import Store
 from routelaw.specs.files import from_stored
@@ -33,14 +34,16 @@ def ended_in(store: Store) -> dict[str, Ended]:
 
 
 def recorded_in(folder: Path) -> dict[str, Ended]:
-    """By id, in its order; none where there are no tables. Without a row, a run diverged before it was evaluated."""
-    losses: dict[str, float] = {}
+    """By id, in its order; none where there are no tables."""
+    specs, losses = specs_in(folder), {}
     for file in (folder / RUNS, folder / OF_RATES):
         if file.is_file():
             last = read_runs(file).frame.sort_values("step").groupby("run_id").tail(1)
             finished = last["status"] == FINISHED
             losses |= dict(zip(last["run_id"], last["loss_validation"].where(finished, inf), strict=True))
-    return {run_id: Ended(spec, losses.get(run_id, inf)) for run_id, spec in specs_in(folder).items()}
+    if without := specs.keys() - losses:
+        raise InputError(f"{folder / SPECS}: {RUNS} and {OF_RATES} have no row of {', '.join(sorted(without)[:3])}.")
+    return {run_id: Ended(spec, losses[run_id]) for run_id, spec in specs.items()}
 
 
 def specs_in(folder: Path) -> dict[str, RunSpec]:

@@ -41,8 +41,8 @@ def pack(store: Store, file: Path) -> int:
     return len(runs)
 
 
-def unpack(file: Path, store: Store) -> int:
-    """Put the runs of `file` that the store does not have into it, each by one rename; returns how many."""
+def unpack(file: Path, store: Store) -> None:
+    """Put the runs of `file` into a store that does not have them, each by one rename."""
     store.check_writable()
     with tempfile.TemporaryDirectory(dir=store.path, prefix=".unpacked.") as folder:
         try:
@@ -50,15 +50,11 @@ def unpack(file: Path, store: Store) -> int:
                 archive.extractall(folder, filter="data")
         except (OSError, EOFError, tarfile.TarError) as error:
             raise InputError(f"{file}: this is not a file of packed runs, or it is damaged ({error}).") from None
-        added = 0
         for path in sorted(Path(folder).iterdir()):
             run = StoredRun(path.name, path)
             if run.spec.run_id != path.name or not run.result:
                 raise InputError(f"{file}: {path.name} is not the ended run that its name says.")
-            if not store.ended(path.name):
-                path.rename(store.path / path.name)
-                added += 1
-    return added
+            path.rename(store.path / path.name)
 
 
 @contextmanager

@@ -4,10 +4,10 @@
 
 What the tables beside the sweep files have is not trained again: add the pack to them (table.py) and the next sitting
 goes on from there. A run that a sitting did not finish begins again in the next, or goes on where its machine is the
-same. Nothing but rates.toml is trained until that has ended; then
-chosen_rates.toml is written, here and to OUT, and the others follow with it. The blind test is trained only if it is
-asked for, --only largest, and only where predictions.json lies beside the sweep files, committed if that can be told;
-every run records its hash. `--quick` does it all in seconds on a CPU, with a text of no meaning.
+same. Nothing but rates.toml is trained until that has ended; then chosen_rates.toml is written, here and to OUT, and
+the others follow with it. The blind test is trained only if it is asked for, --only largest, and only where
+predictions.json lies beside the sweep files, committed if that can be told; every run records its hash. `--quick` does
+it all in seconds on a CPU, with a text of no meaning.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pathlib import Path
 
 import torch
 
-from experiments.miniature.corpora import build_corpora, build_quick_corpora
+from experiments.miniature.corpora import TRAINING, build_corpora, build_quick_corpora
 from experiments.miniature.ended import Ended, ended_in, recorded_in
 from experiments.miniature.packing import SITTING, pack
 from experiments.miniature.precedence import FILE as PREDICTIONS
@@ -92,7 +92,7 @@ class Sitting:
             if isinstance(event, Started):
                 began.setdefault(event.run_id, self._beginning())
             elif isinstance(event, RunEnded):
-                self._ended(planned[event.run_id], machine, began[event.run_id])
+                self._record(planned[event.run_id], machine, began[event.run_id])
             elif isinstance(event, RunFailed):
                 failed[event.run_id] = event.reason
                 say(f"FAILED {describe(planned[event.run_id].spec)}: {event.reason}")
@@ -105,11 +105,17 @@ class Sitting:
         events.close()  # pyrefly: ignore
         for run_id in began:  # that ended while workers were being stopped
             if self.store.ended(run_id) and not (self.store.find(run_id).folder / SITTING).is_file():
-                self._ended(planned[run_id], machine, began[run_id])
+                self._record(planned[run_id], machine, began[run_id])
         return failed
 
     def ended(self, run_id: str) -> bool:
         return run_id in self.recorded or self.store.ended(run_id)
+
+    def check_text(self, path: Path) -> None:
+        """Rates chosen on one text are not for another."""
+        corpus = self._opened(path)
+        if any(run.spec.corpus != corpus.id for run in self.recorded.values()):
+            raise InputError(f"{self.place}: its tables are of another text than {path}; work in another --root.")
 
     def planned(self, studies: Iterable[str]) -> dict[str, PlannedRun]:
         """By id, in the order of the studies and their files, with everything checked that would fail later."""
@@ -136,7 +142,7 @@ class Sitting:
         now = datetime.now(UTC).isoformat(timespec="seconds")
         return {"began": now, "predictions": hash_of(self.place / PREDICTIONS)}
 
-    def _ended(self, run: PlannedRun, machine: Machine, began: dict[str, str | None]) -> None:
+    def _record(self, run: PlannedRun, machine: Machine, began: dict[str, str | None]) -> None:
         stored = self.store.find(run.spec.run_id)
         about = {
             "machine": f"{stored.result['device']}, {os.cpu_count()} cores",
@@ -167,6 +173,7 @@ def main() -> None:
         for file in HERE.glob("*.toml"):
             shutil.copy(file, place)
     build_quick_corpora(corpora) if given.quick else build_corpora(corpora, given.texts, say)
+    sitting.check_text(corpora / TRAINING)
     out.mkdir(parents=True, exist_ok=True)
     say(f"ready after {time.monotonic() - begun:.0f} s; {len(sitting.recorded)} runs are in the tables")
     if LARGEST in (given.only or ()):
@@ -202,7 +209,7 @@ def arguments() -> argparse.Namespace:
         "--root",
         type=Path,
         default=HERE.parents[1],
-        help="folder for out/miniature; sweep files go along",
+        help="where out/miniature is made; another one gets the sweep files and has tables and predictions of its own",
     )
     parser.add_argument("--quick", action="store_true", help="five runs of twenty steps on a CPU")
     return parser.parse_args()

@@ -8,8 +8,8 @@
     routing.csv.gz   each routed block as it was logged: load, drops, over-subscription, the router's losses
     costs.csv        machine, day, seconds and tokens per second of each run
 
-What these files have of other runs stays, to the letter: the folders of runs may be gone with the machine that trained
-them. Which studies a run belongs to is looked up again. The same runs give the same bytes, added at once or in parts.
+What these files have of other runs stays: the folders of runs may be gone with the machine that trained them. Which
+studies a run belongs to is looked up again. The same runs give the same bytes, added at once or in parts.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import argparse
 import io
 import json
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,8 @@ from routelaw.specs.run import RunSpec
 
 ABOUT = ("machine", "runs_at_a_time", "torch", "python", "date", "began", "predictions")
 """What a sitting says of a run: machine, day, when it began and the hash of the blind test's predictions then."""
+OF_ROUTERS = ("loss_", "router_")
+"""Beginnings of columns that not every router has: they come last, in order."""
 
 
 def write_tables(store: Store, out: Path) -> dict[str, int]:
@@ -46,56 +48,62 @@ def write_tables(store: Store, out: Path) -> dict[str, int]:
     runs = [run for run in store.runs() if run.ended]
     if not runs:
         raise InputError(f"{store.path}: no run has ended there.")
-    out.mkdir(parents=True, exist_ok=True)
-    ids = {run.run_id for run in runs}
     specs = specs_in(out) | {run.run_id: run.spec for run in runs}
+    if len({(spec.corpus, spec.model.vocabulary) for spec in specs.values()}) > 1:
+        raise InputError(f"{store.path}: its runs are of another text than those of {out}; give them their own --out.")
     frame = _run_table(runs, specs, out, str(store.path))
     of_rates = frame["studies"].isin((RATES, ROUTED_RATES))
-    rows = {}
-    for name, part in ((RUNS, frame[~of_rates]), (OF_RATES, frame[of_rates])):
-        if len(part):
-            write_runs(RunTable.from_frame(part, str(store.path)), out / name, force=True)
-            rows[name] = len(part)
+    parts = {RUNS: frame[~of_rates], OF_RATES: frame[of_rates]}
+    tables = {name: RunTable.from_frame(part, str(store.path)) for name, part in parts.items() if len(part)}
+    routing = _added(out / "routing.csv.gz", [row for run in runs for row in _routing(run)], runs)
+    costs = _added(out / "costs.csv", [_cost(run) for run in runs], runs)
     lines = [json.dumps({"run_id": i, "spec": to_mapping(spec)}, sort_keys=True) for i, spec in sorted(specs.items())]
+
+    out.mkdir(parents=True, exist_ok=True)
+    for name in parts:
+        if name in tables:
+            write_runs(tables[name], out / name, force=True)
+        else:
+            (out / name).unlink(missing_ok=True)
+    if len(routing):
+        write_atomically(compress(_csv(routing), ".gz"), out / "routing.csv.gz", force=True)
+    write_atomically(_csv(costs), out / "costs.csv", force=True)
+    # Last: a run counts as trained once it is here.
     write_atomically("".join(f"{line}\n" for line in lines).encode(), out / SPECS, force=True)
-    rows[SPECS] = len(lines)
-    routing = [row for run in runs for row in _routing(run)]
-    costs = [_cost(run) for run in runs]
-    for name, new in (("routing.csv.gz", routing), ("costs.csv", costs)):
-        if not new:
-            continue
-        text = _added(out / name, pd.DataFrame(new), ids)
-        content = text.to_csv(index=False, lineterminator="\n").encode()
-        write_atomically(compress(content, ".gz") if name.endswith(".gz") else content, out / name, force=True)
-        rows[name] = len(text)
-    return rows
+    rows = {name: len(table.frame) for name, table in tables.items()}
+    return rows | {"routing.csv.gz": len(routing), "costs.csv": len(costs), SPECS: len(lines)}
 
 
 def _run_table(runs: Sequence[StoredRun], specs: Mapping[str, RunSpec], out: Path, source: str) -> pd.DataFrame:
-    tables = [table_of([run.folder for run in runs], source).frame]
-    ids = set(tables[0]["run_id"])
-    for file in (out / RUNS, out / OF_RATES):
-        if file.is_file():
-            there = read_runs(file).frame
-            tables.append(there[~there["run_id"].isin(ids)])
-    frame = pd.concat(tables, ignore_index=True).sort_values(["run_id", "step"], kind="stable", ignore_index=True)
-    belongs = studies_of_runs(next(iter(specs.values())))
+    new = table_of([run.folder for run in runs], source).frame
+    there = [read_runs(file).frame for file in (out / RUNS, out / OF_RATES) if file.is_file()]
+    frame = pd.concat([new, *there]).drop_duplicates(["run_id", "step"])  # the new ones stay
+    frame = frame[frame["run_id"].isin(specs)].sort_values(["run_id", "step"], ignore_index=True)
+    belongs = studies_of_runs(runs[0].spec)
     rates = {run_id: spec.train.learning_rate for run_id, spec in specs.items()}
     studies = {run_id: " ".join(belongs.get(run_id, ())) for run_id in specs}
     return frame.assign(learning_rate=frame["run_id"].map(rates), studies=frame["run_id"].map(studies))
 
 
-def _added(file: Path, new: pd.DataFrame, ids: Collection[str]) -> pd.DataFrame:
-    """New rows and those of other runs in the file, as text: what was written once stays as it was."""
-    frame = _as_text(new.to_csv(index=False, float_format="%.6g"))
+def _added(file: Path, rows: Sequence[Mapping[str, Any]], runs: Sequence[StoredRun]) -> pd.DataFrame:
+    """These rows, and those of other runs in the file, as text: what was written once stays as it was."""
+    frame = _as_text(pd.DataFrame(rows).to_csv(index=False, float_format="%.6g")) if rows else pd.DataFrame()
     if file.is_file():
         there = _as_text(decompress(file.read_bytes(), str(file)).decode())
-        frame = pd.concat([there[~there["run_id"].isin(ids)], frame]).fillna("")
-    return frame.sort_values("run_id", kind="stable")
+        frame = pd.concat([there[~there["run_id"].isin([run.run_id for run in runs])], frame]).fillna("")
+    if frame.empty:
+        return frame
+    own = sorted(name for name in frame if name.startswith(OF_ROUTERS))
+    common = [name for name in frame if name not in own]
+    return frame.sort_values("run_id", kind="stable")[common + own]
 
 
 def _as_text(content: str) -> pd.DataFrame:
     return pd.read_csv(io.StringIO(content), dtype=str, keep_default_na=False)
+
+
+def _csv(frame: pd.DataFrame) -> bytes:
+    return frame.to_csv(index=False, lineterminator="\n").encode()
 
 
 def _routing(run: StoredRun) -> list[dict[str, Any]]:

@@ -42,6 +42,24 @@ def test_rows_are_kept_when_the_process_is_asked_to_stop(
     assert "first: ms 1" in capsys.readouterr().out
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_what_is_raised_in_a_destructor_is_raised_again(
+    script: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(script("budget"), "AGAIN", 0.05)
+
+    class Thing:
+        def __del__(self) -> None:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(0.01)
+
+    begun = time.monotonic()
+    with script("budget").bounded():
+        Thing()
+        time.sleep(30)
+    assert time.monotonic() - begun < 10
+
+
 def test_nothing_is_left_behind(script: Callable[[str], ModuleType]) -> None:
     before = signal.getsignal(signal.SIGALRM), signal.getsignal(signal.SIGTERM)
     with script("budget").bounded(100):

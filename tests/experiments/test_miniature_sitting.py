@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import os
@@ -11,7 +12,9 @@ import sys
 import tarfile
 import time
 from collections.abc import Iterator
+from math import inf
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -20,7 +23,7 @@ from experiments.miniature.ended import ended_in, recorded_in
 from experiments.miniature.packing import PACKED, opened, pack, unpack
 from experiments.miniature.rates import write_chosen
 from experiments.miniature.sitting import Sitting
-from experiments.miniature.studies import HERE
+from experiments.miniature.studies import HERE, MAIN, specs_of
 from experiments.miniature.table import write_tables
 from routelaw.errors import InputError
 from routelaw.runs.files import read_runs
@@ -118,16 +121,12 @@ def test_what_the_tables_have_is_not_trained_again_and_the_rest_is(sittings: tup
 
 
 @pytest.mark.slow
-def test_a_sitting_without_time_trains_nothing(sittings: tuple[Path, Path], tmp_path: Path) -> None:
-    tabled(sittings[0], tmp_path / TABLES)
-    tables = {path.name: path.read_bytes() for path in (tmp_path / TABLES).iterdir()}
-    begun = time.monotonic()
+def test_a_sitting_without_time_trains_nothing(tmp_path: Path) -> None:
     short = sitting(tmp_path, "--minutes", "0.1")
     words = short.communicate(timeout=PATIENCE)[0]
     assert short.returncode == 0, words
-    assert time.monotonic() - begun < PATIENCE
+    assert f"quick: 0 of {QUICK_RUNS} runs have ended" in words
     assert contents(tmp_path / "packed" / "runs.tar.gz") == {}
-    assert tables.items() <= {path.name: path.read_bytes() for path in (tmp_path / TABLES).iterdir()}.items()
 
 
 @pytest.mark.slow
@@ -161,21 +160,68 @@ def test_tables_are_the_same_bytes_for_the_same_runs_added_at_once_or_in_parts(
 
 
 @pytest.mark.slow
-def test_what_is_tabled_stays_to_the_letter(sittings: tuple[Path, Path], tmp_path: Path) -> None:
+def test_what_is_tabled_stays(sittings: tuple[Path, Path], tmp_path: Path) -> None:
     tabled(sittings[0], tmp_path)
     costs = (tmp_path / "costs.csv").read_text().splitlines()
     changed = [costs[0], *(line.replace("finished", "as it was") for line in costs[1:])]
     (tmp_path / "costs.csv").write_text("".join(f"{line}\n" for line in changed))
+    before = recorded_in(tmp_path)
     tabled(sittings[1], tmp_path)
     assert set(changed) <= set((tmp_path / "costs.csv").read_text().splitlines())
+    assert before.items() < recorded_in(tmp_path).items()
+
+
+@pytest.mark.slow
+def test_runs_of_another_text_are_refused(sittings: tuple[Path, Path], tmp_path: Path) -> None:
+    place = tmp_path / TABLES
+    place.mkdir(parents=True)
+    for name in ("runs.csv.gz", "rates.csv.gz", "specs.jsonl"):
+        (place / name).write_bytes((HERE / name).read_bytes())
+    with pytest.raises(InputError, match="another text"):
+        tabled(sittings[0], place)
+    assert (place / "specs.jsonl").read_bytes() == (HERE / "specs.jsonl").read_bytes()
+    other = sitting(tmp_path)
+    words = other.communicate(timeout=PATIENCE)[0]
+    assert other.returncode == 1
+    assert "its tables are of another text" in words
+
+
+@pytest.mark.slow
+def test_a_run_counts_as_trained_once_all_tables_have_it(
+    sittings: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tabled(sittings[0], tmp_path)
+    before = recorded_in(tmp_path)
+    writing = "experiments.miniature.table.write_atomically"
+    with monkeypatch.context() as patch:
+        patch.setattr(writing, Mock(side_effect=KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            tabled(sittings[1], tmp_path)
+    assert recorded_in(tmp_path) == before
+    tabled(sittings[1], tmp_path)
+    assert len(recorded_in(tmp_path)) == QUICK_RUNS
+
+
+def test_a_recorded_run_has_its_loss_and_a_diverged_one_none(tmp_path: Path) -> None:
+    header = "run_id,router,size,experts,step,active_params,total_params,status,loss_validation\n"
+    specs = specs_of(MAIN, "c", 8192)[:2]
+    rows = [f"{spec.run_id},s-base,8M,2,{step},1,1," for spec in specs for step in (1, 2)]
+    ends = ("running,5", "finished,4", "running,7", "diverged,9")
+    table = header + "".join(f"{row}{end}\n" for row, end in zip(rows, ends, strict=True))
+    (tmp_path / "runs.csv.gz").write_bytes(gzip.compress(table.encode()))
+    lines = [json.dumps({"run_id": spec.run_id, "spec": to_mapping(spec)}) for spec in specs]
+    (tmp_path / "specs.jsonl").write_text("\n".join(lines))
+    assert [run.loss for run in recorded_in(tmp_path).values()] == [4, inf]
+    (tmp_path / "runs.csv.gz").unlink()
+    with pytest.raises(InputError, match="have no row of"):
+        recorded_in(tmp_path)
 
 
 @pytest.mark.slow
 def test_packing_leaves_out_what_is_not_ended_and_weights(sittings: tuple[Path, Path], tmp_path: Path) -> None:
     store = Store(tmp_path / "store")
-    runs = unpack(sittings[1], store)
-    assert runs
-    assert unpack(sittings[1], store) == 0, "they are there already"
+    unpack(sittings[1], store)
+    runs = len(store.runs())
     run = store.runs()[0]
     (run.folder / "checkpoints").mkdir()
     (run.folder / "checkpoints" / "model.safetensors").write_bytes(b"weights")
