@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import Any
 
 import pandas as pd
@@ -59,8 +60,8 @@ def build_page(m: Material) -> str:
 def _in_short(m: Material) -> Text:
     found = counts(m.claims)
     runs = m.study.table.frame["run_id"].nunique()
-    words = f"{found[HOLDS]} hold on {runs} runs, {found[FAILS]} do not, and {found[OPEN]} cannot be told."
-    return Text(f"Of {len(m.claims)} claims {words}", "key")
+    words = f"{found[HOLDS]} hold, {found[FAILS]} not, {found[OPEN]} cannot be told."
+    return Text(f"{len(m.claims)} claims judged on {runs} runs: {words}", "key")
 
 
 def _claims(claims: Sequence[Claim]) -> Grid:
@@ -68,7 +69,7 @@ def _claims(claims: Sequence[Claim]) -> Grid:
     for claim in claims:
         ours = claim.ours
         value = f"{ours.value:.4g}" if ours else "–"
-        span = f"{ours.low:.4g} … {ours.high:.4g}" if ours else ""
+        span = f"{ours.low:.4g} … {ours.high:.4g}" if ours and isfinite(ours.high - ours.low) else ""
         rows.append([
             Entry(claim.said.statement),
             Entry(claim.said.paper, under=claim.said.place),

@@ -127,7 +127,8 @@ def read_study(folder: Path) -> Study:
     rows = [row for path in sorted(folder.glob(PREDICTED)) for row in json.loads(path.read_text("utf-8"))["runs"]]
     predicted = pd.DataFrame(rows)[["run_id", "seconds"]].drop_duplicates("run_id") if rows else None
     rates = final_rows(plain(read_runs(folder / RATES))) if (folder / RATES).is_file() else None
-    return Study(plain(read_runs(folder / TABLE)), costs, predicted, routing, rates, speeds)
+    table = replace(read_runs(folder / TABLE), source=TABLE)
+    return Study(plain(table), costs, predicted, routing, rates, speeds)
 
 
 def final_rows(table: RunTable) -> pd.DataFrame:

@@ -35,6 +35,9 @@ td .mark { display: inline-block; width: 1.3em; text-align: left; color: var(--s
 table.wide { width: 100%; }
 table.wide td, table.wide th { white-space: normal; text-align: left; vertical-align: top; }
 table.wide th:first-child { width: 34%; min-width: 150px; }
+table.wide th:first-child:nth-last-child(n+5) { width: 18%; }
+table.wide td:nth-child(2):nth-last-child(n+4) { width: 25%; }
+table.wide td:nth-child(3):nth-last-child(n+3) { width: 20%; }
 td.good { background: var(--good); } td.near { background: var(--near); } td.bad { background: var(--bad); }
 td.none { background: var(--none); } td.mine { background: var(--mine); }
 .swatch { padding: 1px 8px; border-radius: 3px; }
