@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import tempfile
 import threading
 from collections import deque
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from itertools import chain, islice
 from multiprocessing import get_context, parent_process
+from pathlib import Path
 
 import numpy as np
 
@@ -56,33 +58,38 @@ def encode_chunks(tokenizer: Tokenizer, chunks: Iterator[Chunk], errors: str, wo
     if workers == 1 or len(first) <= FEW_CHUNKS:
         yield from (encode_chunk(tokenizer, chunk, errors) for chunk in chunks)
         return
-    pool = ProcessPoolExecutor(workers, get_context("spawn"), _start_worker, (tokenizer.model, errors))
-    try:
-        under_way: deque[Future[Encoded]] = deque()
-        for chunk in chunks:
-            under_way.append(pool.submit(_work, chunk))
-            if len(under_way) > 2 * workers:
+    # By its path: a process that ends before it has read what it was started with hangs its parent, if that was more
+    # than a pipe holds.
+    with tempfile.NamedTemporaryFile(suffix=".model") as model:
+        model.write(tokenizer.model)
+        model.flush()
+        pool = ProcessPoolExecutor(workers, get_context("spawn"), _start_worker, (model.name, errors))
+        try:
+            under_way: deque[Future[Encoded]] = deque()
+            for chunk in chunks:
+                under_way.append(pool.submit(_work, chunk))
+                if len(under_way) > 2 * workers:
+                    yield under_way.popleft().result()
+            while under_way:
                 yield under_way.popleft().result()
-        while under_way:
-            yield under_way.popleft().result()
-    except BrokenProcessPool:
-        raise InputError(
-            "a process that encodes text ended unexpectedly (out of memory, perhaps, or a script that builds a corpus "
-            "outside `if __name__ == '__main__'`): try --workers 1."
-        ) from None
-    finally:
-        pool.shutdown(cancel_futures=True)
+        except BrokenProcessPool:
+            raise InputError(
+                "a process that encodes text ended unexpectedly (out of memory, perhaps, or a script that builds a "
+                "corpus outside `if __name__ == '__main__'` or comes from standard input): try --workers 1."
+            ) from None
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
 _worker: tuple[Tokenizer, str] | None = None
 
 
-def _start_worker(model: bytes, errors: str) -> None:
+def _start_worker(model: str, errors: str) -> None:
     global _worker
     # Ctrl-C reaches the whole group; the parent alone answers. A parent that was killed takes its workers along.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_leave_with_parent, daemon=True).start()
-    _worker = (Tokenizer(model), errors)
+    _worker = (Tokenizer(Path(model).read_bytes()), errors)
 
 
 def _leave_with_parent() -> None:

@@ -203,6 +203,25 @@ def test_a_killed_build_is_no_corpus(tmp_path: Path) -> None:
     assert killed >= 1
 
 
+LARGE_MODEL = Path(__file__).parents[2] / "experiments" / "miniature" / "tokenizer.model"
+FROM_NOWHERE = """
+import sys
+from routelaw.corpus import build_corpus, fragments
+fragments.CHUNK_BYTES = 20_000
+build_corpus(sys.argv[1:2], sys.argv[2], tokenizer=sys.argv[3], validation=0.1, workers=2)
+"""
+
+
+def test_a_script_that_workers_cannot_load_is_told_so(tmp_path: Path) -> None:
+    """Such as one from standard input. It used to hang where the tokenizer was larger than a pipe's buffer."""
+    assert LARGE_MODEL.stat().st_size > 1 << 16
+    source = write_documents(make_documents(300, 300), tmp_path / "text.txt")
+    command = [sys.executable, "-", source, tmp_path / "out", LARGE_MODEL]
+    ended = subprocess.run(command, input=FROM_NOWHERE, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 1
+    assert "comes from standard input): try --workers 1." in ended.stderr
+
+
 def _wait_for_group(group: int) -> None:
     """Workers of a killed build leave by themselves."""
     deadline = time.monotonic() + 20
