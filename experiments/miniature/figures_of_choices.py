@@ -50,7 +50,7 @@ def draw_rates(study: Study) -> Picture:
             _draw_rate(panel, router, size, experts, own, line)
         panel.set_xscale("log")
         panel.set_ylim(-0.05 * SHOWN, SHOWN)
-        panel.set_xlabel("learning rate (filled: the one that all runs of the size have)")
+        panel.set_xlabel("learning rate (filled: chosen for the size)")
         panel.set_ylabel("loss over the best rate (nats)")
         panel.legend(loc="best")
         style.panel_letter(panel, letter)

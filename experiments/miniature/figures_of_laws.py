@@ -53,6 +53,10 @@ def _fits(study: Study) -> dict[str, Fit]:
     return fits
 
 
+SHOWN = 1000.0
+"""In 1e-4 of log10 L, 26 % of the loss: errors beyond are drawn at this edge, with their number."""
+
+
 def draw_ranking(made: Sequence[Standing], paper: Sequence[Standing], noise: NoiseFloor | None) -> Picture:
     """Leave-size-out error by law, ours with its interval and the paper's runs beside, over the noise of the seeds."""
     routers = list(dict.fromkeys(s.router for s in made if s.leave_size_out is not None))
@@ -81,9 +85,14 @@ def _ranked(axes: Axes, own: Sequence[Standing], paper: Mapping[str, Standing]) 
     rows = np.arange(len(own))
     colour = style.router_colour(own[0].router)
     for row, s in zip(rows, own, strict=True):
+        error, look = 1e4 * (s.leave_size_out or np.nan), {"color": colour, "fillstyle": "none" if s.behind else "full"}
         if s.low and s.high:
-            axes.hlines(row, 1e4 * s.low, 1e4 * s.high, color=colour, linewidth=1.0, alpha=0.6)
-        axes.plot(1e4 * (s.leave_size_out or np.nan), row, "o", color=colour, fillstyle="none" if s.behind else "full")
+            axes.hlines(row, 1e4 * s.low, min(1e4 * s.high, SHOWN), color=colour, linewidth=1.0, alpha=0.6)
+        if error > SHOWN:
+            axes.plot(SHOWN, row, ">", **look)
+            axes.annotate(f"{error:.0f}", (SHOWN, row), (-6, 0), textcoords="offset points", ha="right", va="center")
+        else:
+            axes.plot(error, row, "o", **look)
         if s.law in paper and paper[s.law].leave_size_out:
             axes.plot(1e4 * (paper[s.law].leave_size_out or np.nan), row, "x", color=style.GREY)
     axes.yaxis.set_major_locator(FixedLocator(list(rows)))

@@ -148,9 +148,13 @@ def draw_transfer(study: Study) -> Picture:
 
 
 def _draw_own_slopes(axes: Axes, study: Study, targets: list[str], routers: list[str]) -> None:
+    slopes = {pair: own_slope(study, *reversed(pair)) for pair in product(targets, routers)}
+    if not any(slopes.values()):
+        axes.text(0.5, 0.5, "fewer than four sizes so far", ha="center", transform=axes.transAxes)
+        axes.set_axis_off()
+        return
     axes.axhline(0, color="black", linewidth=0.8)
-    for place, (target, router) in enumerate(product(targets, routers)):
-        slope = own_slope(study, router, target)
+    for place, ((_, router), slope) in enumerate(slopes.items()):
         if slope is not None:
             look = {"color": style.router_colour(router), "marker": style.router_mark(router)}
             axes.errorbar(place + place // len(routers), slope.extra, slope.half(LEVEL), capsize=2, **look)
