@@ -10,11 +10,13 @@ from pathlib import Path
 from routelaw.errors import InputError
 from routelaw.runs.files import read_runs
 from routelaw.runs.store import Store
+from routelaw.runs.table import FINISHED
 from routelaw.specs.files import from_stored
 from routelaw.specs.run import RunSpec
 
-RUNS, OF_RATES, SPECS = "runs.csv.gz", "rates.csv.gz", "specs.jsonl"
-FINISHED = "finished"
+TABLE, OF_RATES, SPECS = "runs.csv.gz", "rates.csv.gz", "specs.jsonl"
+ROUTING, COSTS = "routing.csv.gz", "costs.csv"
+"""The tables; table.py writes them."""
 
 
 @dataclass(frozen=True)
@@ -36,13 +38,13 @@ def ended_in(store: Store) -> dict[str, Ended]:
 def recorded_in(folder: Path) -> dict[str, Ended]:
     """By id, in its order; none where there are no tables."""
     specs, losses = specs_in(folder), {}
-    for file in (folder / RUNS, folder / OF_RATES):
+    for file in (folder / TABLE, folder / OF_RATES):
         if file.is_file():
             last = read_runs(file).frame.sort_values("step").groupby("run_id").tail(1)
             finished = last["status"] == FINISHED
             losses |= dict(zip(last["run_id"], last["loss_validation"].where(finished, inf), strict=True))
     if without := specs.keys() - losses:
-        raise InputError(f"{folder / SPECS}: {RUNS} and {OF_RATES} have no row of {', '.join(sorted(without)[:3])}.")
+        raise InputError(f"{folder / SPECS}: {TABLE} and {OF_RATES} have no row of {', '.join(sorted(without)[:3])}.")
     return {run_id: Ended(spec, losses[run_id]) for run_id, spec in specs.items()}
 
 

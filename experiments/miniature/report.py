@@ -20,11 +20,12 @@ from matplotlib.figure import Figure as Drawn
 from experiments.miniature import blind, figures_of_choices, figures_of_laws, figures_of_studies, figures_of_weights
 from experiments.miniature.claims import counts, judge_all
 from experiments.miniature.claims_on_coefficients import resampled
+from experiments.miniature.ended import TABLE
 from experiments.miniature.laws import Standing, paper_standings, standings, winner
 from experiments.miniature.page import Material, build_page
 from experiments.miniature.precedence import precedence
 from experiments.miniature.spending import foretold, spending
-from experiments.miniature.study import TABLE, Study, read_study
+from experiments.miniature.study import Study, read_study
 from routelaw.errors import InputError
 from routelaw.figures.figure import Figure
 from routelaw.fitting.quantities import parameter_quantities

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from experiments.miniature.ended import COSTS, OF_RATES, ROUTING, TABLE
 from experiments.miniature.studies import MAIN
 from routelaw.fitting.noise import NoiseFloor, noise_floor
 from routelaw.fitting.points import SAME_LENGTH
@@ -24,7 +25,6 @@ BALANCE_DEFAULTS = {"switch": 1e-2, "s-base": 1e-2, "base": 1e-2, "rl-r": 1.0}
 ENTROPY_DEFAULTS = {"rl-r": 5e-4}
 WEIGHTS = {"balance_weight", "entropy_weight"}
 DEFAULT = "default"
-TABLE, COSTS, ROUTING, RATES = "runs.csv.gz", "costs.csv", "routing.csv.gz", "rates.csv.gz"
 SPEEDS = "speeds.csv"
 SPREAD = ["oversubscribed", "dropped", "router_entropy"]
 LAST_PART = 0.8
@@ -126,7 +126,7 @@ def read_study(folder: Path) -> Study:
     )
     rows = [row for path in sorted(folder.glob(PREDICTED)) for row in json.loads(path.read_text("utf-8"))["runs"]]
     predicted = pd.DataFrame(rows)[["run_id", "seconds"]].drop_duplicates("run_id") if rows else None
-    rates = final_rows(plain(read_runs(folder / RATES))) if (folder / RATES).is_file() else None
+    rates = final_rows(plain(read_runs(folder / OF_RATES))) if (folder / OF_RATES).is_file() else None
     table = replace(read_runs(folder / TABLE), source=TABLE)
     return Study(plain(table), costs, predicted, routing, rates, speeds)
 

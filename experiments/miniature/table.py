@@ -24,7 +24,7 @@ from typing import Any
 
 import pandas as pd
 
-from experiments.miniature.ended import OF_RATES, RUNS, SPECS, specs_in
+from experiments.miniature.ended import COSTS, OF_RATES, ROUTING, SPECS, TABLE, specs_in
 from experiments.miniature.packing import SITTING, opened
 from experiments.miniature.studies import HERE, RATES, ROUTED_RATES, studies_of_runs
 from routelaw.errors import InputError
@@ -53,10 +53,10 @@ def write_tables(store: Store, out: Path) -> dict[str, int]:
         raise InputError(f"{store.path}: its runs are of another text than those of {out}; give them their own --out.")
     frame = _run_table(runs, specs, out, str(store.path))
     of_rates = frame["studies"].isin((RATES, ROUTED_RATES))
-    parts = {RUNS: frame[~of_rates], OF_RATES: frame[of_rates]}
+    parts = {TABLE: frame[~of_rates], OF_RATES: frame[of_rates]}
     tables = {name: RunTable.from_frame(part, str(store.path)) for name, part in parts.items() if len(part)}
-    routing = _added(out / "routing.csv.gz", [row for run in runs for row in _routing(run)], runs)
-    costs = _added(out / "costs.csv", [_cost(run) for run in runs], runs)
+    routing = _added(out / ROUTING, [row for run in runs for row in _routing(run)], runs)
+    costs = _added(out / COSTS, [_cost(run) for run in runs], runs)
     lines = [json.dumps({"run_id": i, "spec": to_mapping(spec)}, sort_keys=True) for i, spec in sorted(specs.items())]
 
     out.mkdir(parents=True, exist_ok=True)
@@ -66,17 +66,17 @@ def write_tables(store: Store, out: Path) -> dict[str, int]:
         else:
             (out / name).unlink(missing_ok=True)
     if len(routing):
-        write_atomically(compress(_csv(routing), ".gz"), out / "routing.csv.gz", force=True)
-    write_atomically(_csv(costs), out / "costs.csv", force=True)
+        write_atomically(compress(_csv(routing), ".gz"), out / ROUTING, force=True)
+    write_atomically(_csv(costs), out / COSTS, force=True)
     # Last: a run counts as trained once it is here.
     write_atomically("".join(f"{line}\n" for line in lines).encode(), out / SPECS, force=True)
     rows = {name: len(table.frame) for name, table in tables.items()}
-    return rows | {"routing.csv.gz": len(routing), "costs.csv": len(costs), SPECS: len(lines)}
+    return rows | {ROUTING: len(routing), COSTS: len(costs), SPECS: len(lines)}
 
 
 def _run_table(runs: Sequence[StoredRun], specs: Mapping[str, RunSpec], out: Path, source: str) -> pd.DataFrame:
     new = table_of([run.folder for run in runs], source).frame
-    there = [read_runs(file).frame for file in (out / RUNS, out / OF_RATES) if file.is_file()]
+    there = [read_runs(file).frame for file in (out / TABLE, out / OF_RATES) if file.is_file()]
     frame = pd.concat([new, *there]).drop_duplicates(["run_id", "step"])  # the new ones stay
     frame = frame[frame["run_id"].isin(specs)].sort_values(["run_id", "step"], ignore_index=True)
     belongs = studies_of_runs(runs[0].spec)

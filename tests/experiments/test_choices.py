@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from experiments.miniature.ended import TABLE
 from experiments.miniature.figures_of_choices import (
     draw_rates,
     draw_rl_weights,
@@ -17,7 +18,7 @@ from experiments.miniature.figures_of_choices import (
     temperatures,
 )
 from experiments.miniature.studies import HERE, specs_of
-from experiments.miniature.study import TABLE, Study, final_rows, plain
+from experiments.miniature.study import Study, final_rows, plain
 from routelaw.errors import InputError
 from routelaw.runs.files import read_runs
 from routelaw.runs.table import RunTable
