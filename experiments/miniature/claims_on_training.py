@@ -126,6 +126,18 @@ def slope_noise(rows: pd.DataFrame) -> float:
     return float(1 / np.sqrt(((x - x.mean()) ** 2).sum()))
 
 
+def gap_by_length(study: Study, router: str, other: str = LENGTH_ROUTER) -> pd.DataFrame:
+    """Loss of a router less that of another, nats, by tokens planned (rows) and (size, E) (columns), where both were
+    trained for several lengths."""
+    rows = study.finals[(study.finals["variant"] == "") & (study.finals["k"] == 1)]
+    rows = rows[np.isclose(rows["routing_frequency"], 0.5) & rows["router"].isin([router, other])]
+    loss = rows.pivot_table(index=["router", "tokens_planned"], columns=["size", "experts"], values=VALIDATION)
+    if not {router, other} <= set(loss.index.get_level_values(0)):
+        return pd.DataFrame()
+    gap = loss.loc[router] - loss.loc[other]
+    return gap.loc[:, gap.notna().sum() > 1].dropna(how="all")
+
+
 def schedule_matters(study: Study) -> Found:
     """HASH trained for several lengths at one size: b, the slope of log L in log E, at the end of a shorter run
     against b of a longer one at the same number of tokens (in between its evaluations, straight lines). Holds if one of

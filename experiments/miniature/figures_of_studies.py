@@ -5,6 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 from itertools import product
 
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Picture
 from matplotlib.ticker import MaxNLocator
@@ -13,6 +14,7 @@ from experiments.miniature.claims_on_architecture import ROUTER, k_excess
 from experiments.miniature.claims_on_losses import PAPER_SPREAD, seeds_along
 from experiments.miniature.claims_on_training import (
     expert_slope_along,
+    gap_by_length,
     lengths,
     own_slope,
     zero_shot_losses,
@@ -81,12 +83,15 @@ def _draw_frequencies(axes: Axes, study: Study, experts: int, sizes: list[str]) 
 
 
 def draw_lengths(study: Study) -> Picture:
-    """b, the slope of log L in log E, along training, for schedules of several lengths."""
-    found = lengths(study)
+    """b, the slope of log L in log E, along training, for schedules of several lengths; and what S-BASE is behind HASH
+    at the end of each."""
+    found, gap = lengths(study), gap_by_length(study, "s-base")
     if not found:
         raise InputError(NOTHING)
-    picture, axes = style.panels(len(found), width=3.9, height=3.1)
-    for panel, (size, rows) in zip(axes, found.items(), strict=True):
+    picture, axes = style.panels(len(found) + (not gap.empty), width=3.9, height=3.1)
+    if not gap.empty:
+        _draw_gap(axes[-1], gap)
+    for panel, (size, rows) in zip(axes, found.items(), strict=False):
         slopes = expert_slope_along(rows)
         for plan, shade in zip(slopes.columns, style.shades(slopes.shape[1]), strict=True):
             own = slopes[plan].dropna()
@@ -99,6 +104,18 @@ def draw_lengths(study: Study) -> Picture:
         panel.set_title(f"HASH, {size}")
         panel.legend(loc="best")
     return picture
+
+
+def _draw_gap(axes: Axes, gap: pd.DataFrame) -> None:
+    axes.axhline(0, color="black", linewidth=0.8)
+    for ((size, experts), own), shade in zip(gap.items(), style.shades(gap.shape[1]), strict=True):
+        known = own.dropna()
+        axes.plot(known.index.astype(float), known, "o-", markersize=3, color=shade, label=f"{size}, E = {experts}")
+    axes.set_xscale("log")
+    axes.xaxis.set_major_formatter(metric_formatter())
+    axes.set_xlabel("tokens of the whole schedule")
+    axes.set_ylabel("S-BASE less HASH (nats per token)")
+    axes.legend(loc="best")
 
 
 def draw_seeds(study: Study) -> Picture:

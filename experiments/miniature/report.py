@@ -113,7 +113,8 @@ def _figures(
                     "at equal FLOPs; below zero the FLOPs were better spent on K. Right: loss by the share of blocks "
                     "that are routed.", lambda: figures_of_studies.draw_k_and_r(study)),
         "lengths": ("The gain from experts along training", "Slope b of log L in log E at every evaluation, for "
-                    "schedules of several lengths. If it were a matter of tokens alone, the curves would coincide.",
+                    "schedules of several lengths. If it were a matter of tokens alone, the curves would coincide. "
+                    "Last: loss of S-BASE less that of HASH at the end of each schedule.",
                     lambda: figures_of_studies.draw_lengths(study)),
         "seeds": ("Seeds along training", "Largest distance between the losses of runs that differ in nothing but "
                   "their seed, at every evaluation; the line is the paper's cut-off.",

@@ -26,7 +26,7 @@ RUNS = {
     "robustness": 21,
     "k": 14,
     "routing_frequency": 9,
-    "lengths": 15,
+    "lengths": 27,
     "rl_variants": 22,
     "sinkhorn_temperature": 27,
     "shared_decisions": 7,
@@ -123,7 +123,7 @@ def test_the_main_sweep_and_the_largest_size_make_one_grid() -> None:
 
 def test_studies_share_the_runs_they_say() -> None:
     known = {study: {spec.run_id for spec in specs(study)} for study in STUDIES}
-    with_main = {"seeds": 9, "k": 6, "lengths": 5, "rl_variants": 6, "robustness": 3, "sinkhorn_temperature": 3}
+    with_main = {"seeds": 9, "k": 6, "lengths": 9, "rl_variants": 6, "robustness": 3, "sinkhorn_temperature": 3}
     assert {study: len(known[study] & known["main"]) for study in with_main} == with_main
     with_weights = {"main": 2, "paper_weights": 2, "robustness": 4}
     assert {study: len(known[study] & known["rl_weights"]) for study in with_weights} == with_weights
