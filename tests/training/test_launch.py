@@ -172,10 +172,11 @@ def test_a_rank_stopped_or_killed_is_named_and_nothing_is_lost(tiny_corpus: Corp
 
 
 def refused(command: list[str]) -> str:
-    """Standard error of a command that ends at once with exit code 2 or, under torchrun, 1."""
-    done = subprocess.run([sys.executable, *command], capture_output=True, text=True, check=False, timeout=60)
-    assert done.returncode in (1, 2)
-    assert done.stderr.count("error: ") == 1
+    """Standard error of a command that ends at once with exit code 2 or, under torchrun, 1. On a machine that is busy
+    for longer than SILENCE the second process may speak, too."""
+    done = subprocess.run([sys.executable, *command], capture_output=True, text=True, check=False, timeout=240)
+    assert done.returncode in (1, 2), done.stderr
+    assert 1 <= done.stderr.count("error: ") <= 2, done.stderr
     return done.stderr
 
 
