@@ -113,7 +113,7 @@ def waits(work: Work, what: str) -> dict[str, str]:
 
 
 def rows(options: Options) -> Iterator[Row]:
-    for size, positions in product(options.sizes, options.positions):
+    for positions, size in product(options.positions, options.sizes):
         times: dict[str, float] = {}
         # Compiled ones have the device, and the compiler's limit of variants, to themselves.
         for group in [(router,) for router in options.routers] if options.compile else [options.routers]:

@@ -7,10 +7,13 @@ from types import ModuleType
 
 import pytest
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+@pytest.fixture
+def benchmarks() -> Path:
+    return Path(__file__).parents[2] / "benchmarks"
 
 
 @pytest.fixture
-def script(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModuleType]:
-    monkeypatch.syspath_prepend(BENCHMARKS)
+def script(benchmarks: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModuleType]:
+    monkeypatch.syspath_prepend(benchmarks)
     return import_module

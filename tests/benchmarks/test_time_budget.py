@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -58,6 +61,21 @@ def test_what_is_raised_in_a_destructor_is_raised_again(
         Thing()
         time.sleep(30)
     assert time.monotonic() - begun < 10
+
+
+def test_a_process_that_no_signal_reaches_says_where_it_is(benchmarks: Path) -> None:
+    held_up = """
+import signal, time, budget
+budget.LATE = 0.5
+with budget.bounded(0.1):
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM])
+    time.sleep(60)
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", held_up], cwd=benchmarks, capture_output=True, text=True, timeout=30, check=False
+    )
+    assert ended.returncode == 1
+    assert "line 6 in <module>" in ended.stderr
 
 
 def test_nothing_is_left_behind(script: Callable[[str], ModuleType]) -> None:
