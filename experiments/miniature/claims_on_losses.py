@@ -9,10 +9,9 @@ import pandas as pd
 
 from experiments.miniature.claim import FAILS, HOLDS, NOT_TRAINED, OPEN, Effect, Statement, Test, weakest
 from experiments.miniature.effects import PERCENT, both_levels, mean_effect, shared_effect, slope_effect
-from experiments.miniature.study import PAPER_ROUTERS, VALIDATION, Study
+from experiments.miniature.study import PAPER_ROUTERS, VALIDATION, Study, finished_runs
 from routelaw.figures.style import router_label
 from routelaw.fitting.noise import SAME_MODEL
-from routelaw.runs.table import FINISHED
 
 THREE_SEEDS = 1.693
 """Expected range of three normal values, in standard deviations."""
@@ -108,8 +107,8 @@ def better(one: str, other: str, study: Study) -> tuple[Effect, str, str] | str:
 def seeds_along(study: Study) -> pd.DataFrame:
     """Largest distance between seeds in nats: a row for each number of tokens, a column for each (router, size, E), of
     several models with these the one whose seeds are furthest apart. Tokens count at which all seeds were evaluated."""
-    frame = study.table.frame
-    rows = frame[(frame["status"] == FINISHED) & (frame["tokens"] > 0) & frame[VALIDATION].notna()]
+    rows = finished_runs(study.table)
+    rows = rows[(rows["tokens"] > 0) & rows[VALIDATION].notna()]
     made = {}
     for _, own in rows.groupby([*SAME_MODEL, "tokens_planned"], dropna=False):
         if own["run_id"].nunique() == 1:

@@ -11,10 +11,9 @@ import pandas as pd
 from experiments.miniature.claim import FAILS, HOLDS, NOT_TRAINED, OPEN, Effect, Statement, Test, weakest
 from experiments.miniature.claims_on_architecture import matched
 from experiments.miniature.effects import LEVEL, PERCENT, both_levels, mean_effect, student
-from experiments.miniature.study import PAPER_ROUTERS, VALIDATION, Study, parts_of
+from experiments.miniature.study import PAPER_ROUTERS, VALIDATION, Study, finished_runs, parts_of
 from routelaw.figures.style import router_label
 from routelaw.laws.law import Array
-from routelaw.runs.table import FINISHED
 
 SAME_NATS = 0.02
 """The paper's own cut-off: a difference below it means nothing."""
@@ -94,8 +93,8 @@ def transfer_has_own_slopes(study: Study) -> Found:
 
 def lengths(study: Study, router: str = LENGTH_ROUTER) -> dict[str, pd.DataFrame]:
     """For each size that was trained for several lengths with the same E (dense among them): rows of these runs."""
-    frame = study.table.frame
-    rows = frame[frame["router"].isin([router, "dense"]) & (frame["variant"] == "") & (frame["status"] == FINISHED)]
+    rows = finished_runs(study.table)
+    rows = rows[rows["router"].isin([router, "dense"]) & (rows["variant"] == "")]
     plain = (rows["router"] == "dense") | ((rows["k"] == 1) & np.isclose(rows["routing_frequency"], 0.5))
     rows = rows[plain & rows["tokens_planned"].notna() & rows[VALIDATION].notna()]
     rows = rows.assign(experts=rows["experts"].mask(rows["router"] == "dense", 1))

@@ -17,6 +17,7 @@ from experiments.miniature.spending import Foretold, device_seconds
 from experiments.miniature.study import Study
 from routelaw.figures.style import router_label
 from routelaw.report.page import Block, Bullets, Entry, Grid, Picture, Section, Text, render
+from routelaw.runs.table import FINISHED, last_status
 
 TONES = {HOLDS: "good", FAILS: "bad", OPEN: "none"}
 MARKS = {HOLDS: "✓", FAILS: "✗", OPEN: "–"}
@@ -200,5 +201,6 @@ def _costs(m: Material) -> list[Block]:
 
 def _data(study: Study) -> list[str]:
     frame = study.table.frame
-    lost = frame[frame["status"] != "finished"].groupby("status")["run_id"].nunique()
+    ended = last_status(frame)
+    lost = frame["run_id"].groupby(ended[ended != FINISHED]).nunique()
     return [f"Read from {study.table.source}.", *(f"{n} runs {status}." for status, n in lost.items())]

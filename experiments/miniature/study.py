@@ -16,7 +16,7 @@ from experiments.miniature.studies import MAIN
 from routelaw.fitting.noise import NoiseFloor, noise_floor
 from routelaw.fitting.points import SAME_LENGTH
 from routelaw.runs.files import read_runs
-from routelaw.runs.table import FINISHED, RunTable
+from routelaw.runs.table import FINISHED, RunTable, last_status
 
 VALIDATION = "loss_validation"
 PAPER_ROUTERS = ("s-base", "rl-r", "hash")
@@ -131,9 +131,14 @@ def read_study(folder: Path) -> Study:
     return Study(plain(table), costs, predicted, routing, rates, speeds)
 
 
+def finished_runs(table: RunTable) -> pd.DataFrame:
+    """All rows of the runs that finished, by step: on the way there a row says `running`."""
+    return table.frame[last_status(table.frame) == FINISHED].sort_values("step", kind="stable")
+
+
 def final_rows(table: RunTable) -> pd.DataFrame:
     """Of finished runs; a loss that was not measured there is the last that was."""
-    frame = table.frame[table.frame["status"] == FINISHED].sort_values("step", kind="stable")
+    frame = finished_runs(table)
     filled = frame.groupby("run_id", sort=False)[table.losses].ffill()
     return frame.assign(**{c: filled[c] for c in filled}).groupby("run_id", sort=False).tail(1)
 

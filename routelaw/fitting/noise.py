@@ -13,7 +13,7 @@ from scipy import special
 
 from routelaw.fitting.intervals import DEFAULT_LEVEL
 from routelaw.fitting.points import SAME_MODEL
-from routelaw.runs.table import FINISHED, RunTable
+from routelaw.runs.table import FINISHED, RunTable, last_status
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class NoiseFloor:
 
 def noise_floor(table: RunTable, target: str = "loss_validation", level: float = DEFAULT_LEVEL) -> NoiseFloor | None:
     """The spread over seeds at the end of finished runs; None where no model has two of them."""
-    rows = table.frame[(table.frame["status"] == FINISHED) & table.frame[target].notna()]
+    rows = table.frame[(last_status(table.frame) == FINISHED) & table.frame[target].notna()]
     last = rows.sort_values("step", kind="stable").groupby("run_id", sort=False).tail(1)
     groups = last.groupby([*SAME_MODEL, "tokens_planned"], dropna=False)[target]
     seeds = [losses.to_numpy(float) for _, losses in groups if len(losses) > 1]

@@ -14,7 +14,7 @@ import pandas as pd
 
 from routelaw.errors import InputError
 from routelaw.laws.law import Array, Law
-from routelaw.runs.table import DESCRIPTION, FINISHED, LOSS_PREFIX, SOURCE, RunTable
+from routelaw.runs.table import DESCRIPTION, FINISHED, LOSS_PREFIX, SOURCE, RunTable, last_status
 from routelaw.specs.nearest import nearest_hint
 from routelaw.specs.run import RouterSpec
 from routelaw.specs.techniques import DENSE, canonical_router
@@ -95,7 +95,7 @@ def select_points(
     _one_source(table)
     frame = _rows_of(table, router, target, include_dense)
     left_out: list[str] = []
-    frame = _keep(frame, _last_status(frame) == FINISHED, "not finished", left_out)
+    frame = _keep(frame, last_status(frame) == FINISHED, "not finished", left_out)
     variant = _one_variant(frame, router, variant, table.source)
     frame = _keep(frame, _of_variant(frame, router, variant), f"of another variant than {variant!r}", left_out)
     measured = frame[target].notna().groupby(frame["run_id"]).transform("any")
@@ -174,12 +174,6 @@ def _rows_of(table: RunTable, router: str, target: str, include_dense: bool) -> 
         k=frame["k"].mask(dense, DEFAULT_K),
         routing_frequency=frame["routing_frequency"].mask(dense, DEFAULT_FREQUENCY),
     )
-
-
-def _last_status(frame: pd.DataFrame) -> pd.Series:
-    """A run is what its last row says it is: earlier rows may have been written while it was running."""
-    in_order = frame.sort_values("step", kind="stable")
-    return in_order.groupby("run_id", sort=False)["status"].transform("last").reindex(frame.index)
 
 
 def _one_source(table: RunTable) -> None:

@@ -71,6 +71,12 @@ class RunTable:
         return list(self.frame["router"].unique())
 
 
+def last_status(frame: pd.DataFrame) -> pd.Series:
+    """A run is what its last row says it is: earlier rows may have been written while it was running."""
+    in_order = frame.sort_values("step", kind="stable")
+    return in_order.groupby("run_id", sort=False)["status"].transform("last").reindex(frame.index)
+
+
 def _loss_columns(frame: pd.DataFrame) -> list[str]:
     """Validation first: it is what fits predict unless told otherwise."""
     losses = [column for column in frame.columns if column.startswith(LOSS_PREFIX)]

@@ -180,8 +180,9 @@ def true_frame(world: World, sizes: tuple[str, ...] = SIZES) -> pd.DataFrame:
                 "size": size_label(counts.active_params), "experts": spec.router.experts, "k": spec.router.k,
                 "routing_frequency": spec.routing_frequency, "seed": spec.train.seed, "step": step,
                 "tokens": spec.tokens_after(step), "tokens_planned": spec.tokens_after(spec.train.steps),
-                "status": "finished", "active_params": counts.active_params, "total_params": counts.total_params,
-                "flops_per_token": counts.flops_per_token, "loss_validation": 10**log_loss,
+                "status": "finished" if tenth == 10 else "running", "active_params": counts.active_params,
+                "total_params": counts.total_params, "flops_per_token": counts.flops_per_token,
+                "loss_validation": 10**log_loss,
                 "loss_c4": 10 ** (log_loss + transfer), "loss_wikitext103": 10 ** (log_loss + 0.08),
             })  # fmt: skip
     return pd.DataFrame(rows)

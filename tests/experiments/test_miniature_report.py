@@ -86,6 +86,7 @@ def test_everything_is_written(quick: None, tmp_path: Path, monkeypatch: pytest.
     page = (out / "index.html").read_text()
     assert all(c["statement"] in page for c in claims)
     assert "RL-R 2M, E = 64: entropy weight" in page
+    assert "runs running" not in page
     assert "Largest with balance weight" in page
     assert "is not shown: 29 of 29 runs of 20M do not say when they began" in page
 

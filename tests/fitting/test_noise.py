@@ -50,3 +50,13 @@ def test_a_diverged_seed_is_left_out() -> None:
     floor = noise_floor(RunTable.from_frame(table.frame.assign(status=status), "diverged"))
     assert floor is not None
     assert floor.freedom == 1
+
+
+def test_a_run_is_what_its_last_row_says() -> None:
+    """Rows before it say `running`, and may have the last value of a loss that is not measured every time."""
+    end = seeds_table(np.random.default_rng(0), models=1).frame
+    before = end.assign(step=5, status="running")
+    whole = noise_floor(RunTable.from_frame(pd.concat([before, end.assign(loss_validation=np.nan)]), "earlier"))
+    lost = noise_floor(RunTable.from_frame(pd.concat([before, end.assign(status="diverged")]), "lost"))
+    assert whole == noise_floor(RunTable.from_frame(end, "end"))
+    assert lost is None
