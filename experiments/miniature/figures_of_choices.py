@@ -10,7 +10,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Picture
 
-from experiments.miniature.figures_of_studies import LINES, NOTHING
+from experiments.miniature.figures_of_studies import BESIDE, LINES, NOTHING
 from experiments.miniature.study import VALIDATION, WEIGHTS, Study, parts_of
 from routelaw.errors import InputError
 from routelaw.figures import style
@@ -95,7 +95,7 @@ def draw_rl_weights(study: Study) -> Picture:
         panel.set_xlabel("policies: 0 uniform, 1 decided")
         panel.set_ylabel("validation loss (nats per token)")
         panel.set_title(f"RL-R {size}, E = {experts}")
-    axes[0].legend(loc="best")
+    axes[-1].legend(**BESIDE)
     return picture
 
 
@@ -128,5 +128,5 @@ def draw_temperature(study: Study) -> Picture:
         style.experts_axis(panel, tuple(sorted(rows["experts"].unique())))
         panel.set_ylabel(label)
         style.panel_letter(panel, letter)
-    axes[0].legend(loc="best")
+    axes[-1].legend(**BESIDE)
     return picture

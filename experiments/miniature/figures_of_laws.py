@@ -22,7 +22,8 @@ from routelaw.fitting.noise import NoiseFloor
 from routelaw.fitting.points import select_points
 
 LAW = "saturated"
-LAW_COLOURS = ("#0072B2", "#D55E00", "#009E73")
+LAW_LOOKS = (("black", "o"), ("#7a5195", "D"), ("#8c8c8c", "s"))
+"""Colours that no router has, for routers stand in the same legend."""
 COMPARED = ("saturated", "irreducible")
 """The paper's law and the one that does best on the paper's runs, shown beside the best of the blind test."""
 
@@ -127,12 +128,12 @@ def draw_blind(scored: Mapping[str, Any]) -> Picture:
     widest = 0.0
     for panel, router in zip(axes[1:], routers, strict=True):
         panel.axhline(0, color="black", linewidth=0.8)
-        for place, law in enumerate(shown):
+        for place, (law, (colour, mark)) in enumerate(zip(shown, LAW_LOOKS, strict=False)):
             own = runs[(runs["router"] == router) & (runs["law"] == law)].sort_values("experts")
             low, middle, high = (100 * (own[c] / own["measured"] - 1) for c in ("low", "loss", "high"))
             x = own["experts"] * 2 ** (0.16 * (place - (len(shown) - 1) / 2))
-            panel.vlines(x, low, high, color=LAW_COLOURS[place], linewidth=1.2, alpha=0.5)
-            panel.plot(x, middle, "o", markersize=3.5, color=LAW_COLOURS[place], label=law)
+            panel.vlines(x, low, high, color=colour, linewidth=1.2, alpha=0.5)
+            panel.plot(x, middle, mark, markersize=3.5, color=colour, label=law)
             widest = max(widest, float(middle.abs().max()))
         style.experts_axis(panel, tuple(int(e) for e in sorted(runs["experts"].unique())))
         panel.tick_params(axis="x", labelsize=7.5)
@@ -140,7 +141,9 @@ def draw_blind(scored: Mapping[str, Any]) -> Picture:
         panel.set_ylabel("predicted over measured (%)")
     for panel in axes[1:]:
         panel.set_ylim(-2.5 * widest, 2.5 * widest)
-    axes[1].legend(loc="best")
+    routers_named, laws_named = (axes[i].get_legend_handles_labels()[0] for i in (0, 1))
+    handles = [*routers_named, *laws_named]
+    picture.legend(handles=handles, loc="outside lower center", ncols=len(handles))
     return picture
 
 
@@ -159,4 +162,3 @@ def _blind_errors(axes: Axes, scored: Mapping[str, Any]) -> None:
     axes.yaxis.set_major_formatter(FixedFormatter(laws))
     axes.set_ylim(len(laws) - 0.5, -0.5)
     axes.set_xlabel(f"RMSE of log10 L at {scored['size']} (10⁻⁴)")
-    axes.legend(loc="upper right")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from fractions import Fraction
 from itertools import product
+from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Picture
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
 from experiments.miniature.claims_on_architecture import ROUTER, k_excess
 from experiments.miniature.claims_on_losses import PAPER_SPREAD, seeds_along
@@ -28,6 +29,8 @@ from routelaw.figures.routing_frequency import frequency_axis, frequency_points,
 
 NOTHING = "no such runs in the table"
 LINES = ("-", "--", ":", "-.")
+BESIDE: dict[str, Any] = {"loc": "center left", "bbox_to_anchor": (1, 0.5)}
+"""A legend of many lines, where it hides none of them."""
 
 
 def draw_k_and_r(study: Study) -> Picture:
@@ -97,9 +100,7 @@ def draw_lengths(study: Study) -> Picture:
             own = slopes[plan].dropna()
             label = f"{metric_formatter()(float(f'{plan:.2g}'), 0)} tokens"
             panel.plot(own.index.astype(float), own, "o-", markersize=3, color=shade, label=label)
-        panel.set_xscale("log")
-        panel.xaxis.set_major_formatter(metric_formatter())
-        panel.set_xlabel("tokens seen")
+        _tokens_axis(panel, "tokens seen")
         panel.set_ylabel("b, slope of log L in log E")
         panel.set_title(f"HASH, {size}")
         panel.legend(loc="best")
@@ -111,11 +112,17 @@ def _draw_gap(axes: Axes, gap: pd.DataFrame) -> None:
     for ((size, experts), own), shade in zip(gap.items(), style.shades(gap.shape[1]), strict=True):
         known = own.dropna()
         axes.plot(known.index.astype(float), known, "o-", markersize=3, color=shade, label=f"{size}, E = {experts}")
-    axes.set_xscale("log")
-    axes.xaxis.set_major_formatter(metric_formatter())
-    axes.set_xlabel("tokens of the whole schedule")
+    _tokens_axis(axes, "tokens of the whole schedule")
     axes.set_ylabel("S-BASE less HASH (nats per token)")
-    axes.legend(loc="best")
+    axes.legend(**BESIDE)
+
+
+def _tokens_axis(axes: Axes, label: str) -> None:
+    axes.set_xscale("log")
+    axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.xaxis.set_major_formatter(metric_formatter())
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.set_xlabel(label)
 
 
 def draw_seeds(study: Study) -> Picture:
@@ -135,7 +142,7 @@ def draw_seeds(study: Study) -> Picture:
     axes[0].xaxis.set_major_formatter(metric_formatter())
     axes[0].set_xlabel("tokens seen")
     axes[0].set_ylabel("largest distance of seeds (nats)")
-    axes[0].legend(loc="center left", bbox_to_anchor=(1, 0.5))
+    axes[0].legend(**BESIDE)
     return picture
 
 
