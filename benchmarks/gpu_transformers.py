@@ -30,7 +30,7 @@ from torch import Tensor, nn
 from transformers_models import FORMS, built_theirs, loss_of
 
 from routelaw.bench.clock import CUDA, DEVICE, here, peak_mib, race, reason, release
-from routelaw.bench.models import PAPER_BATCH, built
+from routelaw.bench.models import PAPER_BATCH, built, optimizer_alone
 from routelaw.specs.run import ModelSpec, RouterSpec, RunSpec, TrainSpec
 from routelaw.specs.sizes import get_size
 from routelaw.training.optimizer import Optimizer
@@ -42,11 +42,21 @@ TARGETS |= {("e8", "ours switch", "masters_ms"): 1.4, ("e8", "ours switch", "kep
 
 
 @dataclass
+class Parts:
+    """What is measured of an optimiser."""
+
+    step: Callable[[], object]
+    """A whole one."""
+    alone: Callable[[], Callable[[], object]]
+    """Takes the gradients, and returns what then remains of a step."""
+
+
+@dataclass
 class Contestant:
     model: nn.Module
     loss: Callable[[], Tensor]
-    steps: dict[str, Callable[[], Callable[[], object]]]
-    """By optimiser, what makes it and returns a whole step: its state is there only while it is measured."""
+    optimizers: dict[str, Callable[[], Parts]]
+    """What makes each: its state is there only while it is measured."""
     kept: Callable[[], float] = lambda: 1.0
     """Share of tokens that reach an expert."""
 
@@ -74,9 +84,12 @@ def ours(router: RouterSpec, positions: str, options: argparse.Namespace) -> Con
         shares[:] = [layer.kept_N.float().mean() for layer in output.layers]
         return nll_T.sum() / nll_T.numel() + weighted_sum(model, layer_losses(model, output, nll_T.detach()), nll_T)
 
-    def masters() -> Callable[[], object]:
+    def masters() -> Parts:
         optimizer, count = Optimizer(model, spec.train), iter(range(10**6))
-        return lambda: take_step(model, optimizer, tokens_BS, spec, next(count))
+        return Parts(
+            lambda: take_step(model, optimizer, tokens_BS, spec, next(count)),
+            partial(optimizer_alone, optimizer, lambda: loss().backward()),
+        )
 
     return Contestant(model, loss, {"masters": masters}, lambda: torch.stack(shares).mean().item() if shares else 1.0)
 
@@ -86,7 +99,7 @@ def theirs(experts: int, form: str, options: argparse.Namespace) -> Contestant:
     loss, tokens_BS = loss_of(model, form), tokens(options)
     train = TrainSpec(steps=1000, batch=options.sequences)
 
-    def masters() -> Callable[[], object]:
+    def masters() -> Parts:
         optimizer = Optimizer(model, train)
 
         def step() -> None:
@@ -96,9 +109,9 @@ def theirs(experts: int, form: str, options: argparse.Namespace) -> Contestant:
             optimizer.step(train.learning_rate, norm, torch.isfinite(norm))
             optimizer.clear()
 
-        return step
+        return Parts(step, partial(optimizer_alone, optimizer, lambda: loss(tokens_BS).backward()))
 
-    def bf16() -> Callable[[], object]:
+    def bf16() -> Parts:
         adamw = torch.optim.AdamW(model.parameters(), lr=train.learning_rate, betas=(0.9, 0.95), fused=True)
 
         def step() -> None:
@@ -106,7 +119,11 @@ def theirs(experts: int, form: str, options: argparse.Namespace) -> Contestant:
             adamw.step()
             adamw.zero_grad(set_to_none=True)
 
-        return step
+        def alone() -> Callable[[], object]:
+            loss(tokens_BS).backward()
+            return adamw.step
+
+        return Parts(step, alone)
 
     return Contestant(model, lambda: loss(tokens_BS), {"masters": masters, "bf16": bf16})
 
@@ -142,13 +159,15 @@ def measure(makers: Makers, whole: bool, options: argparse.Namespace, found: dic
         found[name] = {"params_m": count / 1e6, "fb_ms": times[name], "kept": one.kept()}
         found[name] |= {"peak_mib": peak_mib(one.both), "kept_mib": kept_mib(one)}
     for kind in ("masters", "bf16") if whole else ():
-        steps = {name: one.steps[kind]() for name, one in there.items() if kind in one.steps}
-        for name, taken in timed(steps).items():
-            apart, share = taken - times[name], options.sequences / PAPER_BATCH
-            whole_step = {"ms": taken, "optimizer_ms": apart, "amortised_ms": times[name] + apart * share}
-            whole_step["tokens_per_s"] = 1e3 * options.sequences * options.length / taken
-            found[name] |= {f"{kind}_{key}": value for key, value in whole_step.items()}
-        steps.clear()
+        parts = {name: one.optimizers[kind]() for name, one in there.items() if kind in one.optimizers}
+        for name, taken in timed({name: part.step for name, part in parts.items()}).items():
+            found[name] |= {f"{kind}_ms": taken}
+            found[name] |= {f"{kind}_tokens_per_s": 1e3 * options.sequences * options.length / taken}
+        for name, part in parts.items():  # one after the other: gradients stay meanwhile
+            apart, share = timed({name: part.alone()}).get(name, float("nan")), options.sequences / PAPER_BATCH
+            found[name] |= {f"{kind}_optimizer_ms": apart, f"{kind}_amortised_ms": times[name] + apart * share}
+            there[name].model.zero_grad(set_to_none=True)
+        parts.clear()
 
 
 def timed(works: dict[str, Callable[[], object]]) -> dict[str, float]:

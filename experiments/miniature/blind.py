@@ -127,7 +127,9 @@ def measured(study: Study, size: str) -> dict[tuple[str, int], float]:
 
 
 def score(study: Study, said: dict[str, Any]) -> dict[str, Any]:
-    """Errors by law and router, RMSE and mean of log10 (predicted / measured), and the share within intervals."""
+    """Errors by law and router, RMSE and mean of log10 (predicted / measured), the share within intervals, and how
+    wide these are, as shares of the loss, in the middle. The dense model counts with every router that it was predicted
+    for."""
     losses = measured(study, said["size"])
     rows = pd.DataFrame(said["predictions"])
     rows["measured"] = [losses.get((r, e), np.nan) for r, e in zip(rows["router"], rows["experts"], strict=True)]
@@ -135,6 +137,7 @@ def score(study: Study, said: dict[str, Any]) -> dict[str, Any]:
     if rows.empty:
         raise InputError(f"{study.table.source}: no run of {said['size']} that was predicted is there yet.")
     rows["error"] = np.log10(rows["loss"] / rows["measured"])
+    rows["width"] = (rows["high"] - rows["low"]) / rows["measured"]
     rows["inside"] = (rows["low"] <= rows["measured"]) & (rows["measured"] <= rows["high"])
     noise = study.noise()
     return {
@@ -150,7 +153,8 @@ def score(study: Study, said: dict[str, Any]) -> dict[str, Any]:
 def _errors(rows: pd.DataFrame, keys: Sequence[str]) -> list[dict[str, Any]]:
     made = [
         {**dict(zip(keys, names, strict=True)), "points": len(g), "rmse": float(np.sqrt((g["error"] ** 2).mean())),
-         "mean_error": float(g["error"].mean()), "coverage": float(g["inside"].mean())}
+         "mean_error": float(g["error"].mean()), "coverage": float(g["inside"].mean()),
+         "width": float(g["width"].median())}
         for names, g in rows.groupby(list(keys))
     ]  # fmt: skip
     return sorted(made, key=lambda row: row["rmse"])

@@ -30,8 +30,8 @@ def resampled(study: Study) -> dict[str, tuple[Draws, Draws]]:
     found = {}
     for seed, router in enumerate(PAPER_ROUTERS):
         if router in study.table.routers:
-            fit = fit_law(LAW, select_points(study.table, router))
-            # One seed for all routers pairs the sizes drawn; runs are independent, and so are their seeds.
+            fit = fit_law(LAW, select_points(study.swept, router))
+            # One seed for all routers pairs the sizes drawn, if all have the same; runs are independent, so are seeds.
             found[router] = bootstrap(fit, draws=DRAWS), bootstrap(fit, "case-bootstrap", DRAWS, seed=1 + seed)
     return found
 

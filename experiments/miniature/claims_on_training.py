@@ -13,6 +13,7 @@ from experiments.miniature.claims_on_architecture import matched
 from experiments.miniature.effects import LEVEL, PERCENT, both_levels, mean_effect, student
 from experiments.miniature.study import PAPER_ROUTERS, VALIDATION, Study, finished_runs, parts_of
 from routelaw.figures.style import router_label
+from routelaw.fitting.noise import SAME_MODEL
 from routelaw.laws.law import Array
 
 SAME_NATS = 0.02
@@ -137,11 +138,29 @@ def gap_by_length(study: Study, router: str, other: str = LENGTH_ROUTER) -> pd.D
     return gap.loc[:, gap.notna().sum() > 1].dropna(how="all")
 
 
+def noise_on_the_way(study: Study, share: float) -> float:
+    """How much further seeds are apart at the evaluation nearest to this share of their training than at its end: 1 at
+    least, and 1 where they were not evaluated together before."""
+    rows = finished_runs(study.table).dropna(subset=[VALIDATION, "tokens_planned"])
+    rows = rows.assign(share=(rows["tokens"] / rows["tokens_planned"]).round(6), log_loss=np.log10(rows[VALIDATION]))
+    variances = []
+    for _, own in rows.groupby([*SAME_MODEL, "tokens_planned"], dropna=False):
+        seeds = own.pivot_table(index="share", columns="run_id", values="log_loss").dropna()
+        if seeds.shape[1] > 1:
+            variances.append(seeds.var(axis=1))
+    pooled = pd.concat(variances, axis=1).mean(axis=1) if variances else pd.Series(dtype=float)
+    if pooled.empty or not pooled.iloc[-1]:
+        return 1.0
+    nearest = int(np.abs(pooled.index.to_numpy(float) - share).argmin())
+    return max(1.0, float(np.sqrt(pooled.iloc[nearest] / pooled.iloc[-1])))
+
+
 def schedule_matters(study: Study) -> Found:
     """HASH trained for several lengths at one size: b, the slope of log L in log E, at the end of a shorter run
     against b of a longer one at the same number of tokens (in between its evaluations, straight lines). Holds if one of
-    these differences excludes zero with an interval of the seed noise that allows for their number; does not hold if
-    all lie within a tenth of b; else it cannot be told. The number shown is the largest difference."""
+    these differences excludes zero with an interval of the seed noise, which on the way is that of seeds then, that
+    allows for their number; does not hold if all lie within a tenth of b; else it cannot be told. The number shown is
+    the largest difference."""
     found, noise = lengths(study), study.noise()
     if not found:
         return NOT_TRAINED
@@ -153,7 +172,8 @@ def schedule_matters(study: Study) -> Found:
         for short, long in pairwise(slopes.columns):
             end, other = slopes[short].dropna(), slopes[long].dropna()
             here = float(np.interp(float(end.index[-1]), other.index.astype(float), other))
-            gaps[size, short, long] = float(end.iloc[-1]) - here, float(end.iloc[-1]), noise.sd * noises * np.sqrt(2)
+            error = noise.sd * noises * np.hypot(1, noise_on_the_way(study, float(end.index[-1]) / float(long)))
+            gaps[size, short, long] = float(end.iloc[-1]) - here, float(end.iloc[-1]), error
     wide = student(noise.freedom, 1 - (1 - LEVEL) / len(gaps))
     usual = student(noise.freedom, LEVEL)
     sure = [k for k, (gap, _, error) in gaps.items() if abs(gap) > wide * error]

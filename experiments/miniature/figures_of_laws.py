@@ -46,7 +46,7 @@ def _fits(study: Study) -> dict[str, Fit]:
     fits = {}
     for router in [r for r in routed_techniques(study.table) if r in known]:
         try:
-            fits[router] = fit_law(LAW, select_points(study.table, router))
+            fits[router] = fit_law(LAW, select_points(study.swept, router))
         except InputError:
             continue
     if not fits:

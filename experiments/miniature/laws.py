@@ -68,7 +68,7 @@ def standings(study: Study) -> list[Standing]:
 
 def fits_of(study: Study, router: str) -> list[Fit]:
     """Every law that the points of a router determine, on the same points."""
-    points = select_points(study.table, router, mixed=False)
+    points = select_points(study.swept, router, mixed=False)
     fits = []
     for law in competing_laws():
         try:

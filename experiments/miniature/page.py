@@ -39,9 +39,16 @@ class Material:
     not_drawn: Sequence[tuple[str, str]] = field(default_factory=list)
 
 
+ENDS = (
+    "* Where several effects must hold at once, the weakest is shown: its lower end is that of 90 %, its upper end "
+    "that of an interval which allows for their number, for that is what would refute it. Zero-shot losses, schedules "
+    "and the entropy weight hold if one of several does: both ends allow for their number."
+)
+
+
 def build_page(m: Material) -> str:
     sections = [
-        Section("The paper's claims on our runs", "claims", [_in_short(m), _claims(m.claims)]),
+        Section("The paper's claims on our runs", "claims", [_in_short(m), _claims(m.claims), Text(ENDS, "soft")]),
         Section("How a verdict is reached", "rules", [Bullets([f"{t.said.statement}: {t.rule}" for t in TESTS])]),
         Section("Laws on sizes they have not seen", "laws", _laws(m)),
         Section("Coefficients of the paper's law", "coefficients", [_coefficients(m.coefficients)]),
@@ -78,7 +85,7 @@ def _claims(claims: Sequence[Claim]) -> Grid:
             Entry(claim.verdict, mark=MARKS[claim.verdict], tone=TONES[claim.verdict]),
             Entry(claim.why),
         ])  # fmt: skip
-    return Grid(["claim", "the paper", "ours, 90 %", "verdict", "why"], rows, wide=True)
+    return Grid(["claim", "the paper", "ours, 90 %*", "verdict", "why"], rows, wide=True)
 
 
 def _laws(m: Material) -> list[Block]:
@@ -87,8 +94,9 @@ def _laws(m: Material) -> list[Block]:
     if noise is not None:
         words = (
             f"Seeds differ by {1e4 * noise.sd:.1f}e-4 of log10 L ({noise.nats:.4f} nats; 90 %: {1e4 * noise.low:.1f} "
-            f"to {1e4 * noise.high:.1f}e-4, {noise.freedom} degrees of freedom). No law can do better, and a law "
-            "counts as behind the best only if its error is above this and the difference clear over resampled sizes."
+            f"to {1e4 * noise.high:.1f}e-4, {noise.freedom} degrees of freedom). No law does better but by luck, or "
+            "where seeds are averaged; one counts as behind the best only if its error is above this and the "
+            "difference clear over resampled sizes."
         )
         blocks.append(Text(words, "key"))
     ours, theirs = winner(list(m.standings)), winner(list(m.paper))
@@ -155,7 +163,8 @@ def _blind(scored: dict[str, Any] | None) -> list[Block]:
         return [Text("No predictions were written, or the size they are about is not trained yet.")]
     rows = [
         [Entry(r["law"]), Entry(router_label(r["router"])), Entry(f"{1e4 * r['rmse']:.1f}"),
-         Entry(f"{1e4 * r['mean_error']:+.1f}"), Entry(f"{r['coverage']:.0%}"), Entry(str(r["points"]))]
+         Entry(f"{1e4 * r['mean_error']:+.1f}"), Entry(f"{r['coverage']:.0%}"),
+         Entry(f"{100 * r['width']:,.3g}"), Entry(str(r["points"]))]
         for r in scored["by_law_and_router"]
     ]  # fmt: skip
     head = [
@@ -164,6 +173,7 @@ def _blind(scored: dict[str, Any] | None) -> list[Block]:
         "RMSE (1e-4)",
         "mean error (1e-4)",
         f"inside the {scored['level']:.0%} intervals",
+        "their width (% of the loss)",
         "models",
     ]
     return [

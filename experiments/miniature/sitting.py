@@ -48,9 +48,10 @@ from routelaw.sweeps.sweep import PlannedRun, read_sweep
 from routelaw.sweeps.task import Task
 from routelaw.training.run import check_run
 
-SPARE = 25.0
+SPARE = 35.0
 """Seconds before the end at which workers are told to stop: they are waited for, and there is packing to do."""
 
+PACK = "runs.tar.gz"
 LAST_LINES, TOLD = 20, 3
 """Of a failed run's output, shown of so many runs: what fails often fails alike."""
 
@@ -179,21 +180,30 @@ def main() -> None:
     if LARGEST in (given.only or ()):
         say(check_before_training(place / PREDICTIONS))
     studies = given.only or ((QUICK,) if given.quick else tuple(s for s in STUDIES if s not in ON_REQUEST))
-    failed = sitting.train([study for study in studies if study == RATES])
-    others = [study for study in studies if study != RATES]
-    if others and not given.quick and (found := write_chosen(sitting.recorded | ended_in(store), place / CHOSEN.name)):
-        say(f"learning rates: {', '.join(found)}")
-        shutil.copy(place / CHOSEN.name, out)
-    elif others and not given.quick:
-        say("the learning rates are not chosen yet: nothing else is trained.")
-        others = []
-    failed |= sitting.train(others)
-    say(f"{pack(store, out / 'runs.tar.gz')} ended runs in {out / 'runs.tar.gz'}")
+    try:
+        failed = sitting.train([study for study in studies if study == RATES])
+        others = [study for study in studies if study != RATES]
+        if others and not given.quick:
+            others = others if chosen_rates(sitting, out) else []
+        failed |= sitting.train(others)
+    finally:  # whatever happens, what has ended is not lost with the machine
+        say(f"{pack(store, out / PACK)} ended runs in {out / PACK}")
     for study in studies:
         runs = sitting.planned([study])
         ended = sum(map(sitting.ended, runs))
         say(f"{study}: {ended} of {len(runs)} runs have ended")
     say(f"{time.monotonic() - begun:.0f} s in all, {len(failed)} failed")
+
+
+def chosen_rates(sitting: Sitting, out: Path) -> bool:
+    """Written here and to `out`, once they can be told."""
+    found = write_chosen(sitting.recorded | ended_in(sitting.store), sitting.place / CHOSEN.name)
+    if not found:
+        say("the learning rates are not chosen yet: nothing else is trained.")
+        return False
+    say(f"learning rates: {', '.join(found)}")
+    shutil.copy(sitting.place / CHOSEN.name, out)
+    return True
 
 
 def arguments() -> argparse.Namespace:

@@ -25,8 +25,20 @@ class Foretold:
 
 
 def device_seconds(costs: pd.DataFrame) -> pd.Series:
-    """A run's share of the device: of its time, where several went at a time, that part; NaN where nobody knows."""
-    return costs["seconds"] / sharers(costs)
+    """A run's share of the device. At every moment it is divided among the runs that are under way; what was done for
+    runs that did not end is theirs, too. Where nobody recorded when a run began, its time divided by how many went at a
+    time; NaN where nobody knows that either."""
+    share = costs["seconds"] / sharers(costs)
+    if "began" not in costs:
+        return share
+    begin = pd.to_datetime(costs["began"], utc=True).dropna()
+    begin = (begin - begin.min()).dt.total_seconds()
+    end = begin + costs["seconds"][begin.index]
+    moments = np.unique(np.concatenate([begin, end]))
+    under_way = (begin.to_numpy()[:, None] <= moments[:-1]) & (moments[1:] <= end.to_numpy()[:, None])
+    part = under_way * (np.diff(moments) / np.maximum(under_way.sum(axis=0), 1))
+    share[begin.index] = part.sum(axis=1)
+    return share
 
 
 def spending(study: Study, price: float | None) -> pd.DataFrame:

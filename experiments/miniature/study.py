@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from experiments.miniature.ended import COSTS, OF_RATES, ROUTING, TABLE
-from experiments.miniature.studies import MAIN
+from experiments.miniature.studies import BETWEEN, LARGEST, MAIN
 from routelaw.fitting.noise import NoiseFloor, noise_floor
 from routelaw.fitting.points import SAME_LENGTH
 from routelaw.runs.files import read_runs
@@ -64,6 +64,16 @@ class Study:
         return self.finals[share.between(1 / SAME_LENGTH, SAME_LENGTH)]
 
     @cached_property
+    def swept(self) -> RunTable:
+        """The table of the sizes that were swept over E. A law is of one family of models: the deep one, which some
+        studies have, is of another."""
+        frame = self.table.frame
+        ours = pd.concat([in_study(frame, study) for study in (MAIN, BETWEEN, LARGEST)], axis=1).any(axis=1)
+        if not ours.any():
+            return self.table
+        return replace(self.table, frame=frame[frame["size"].isin(set(frame["size"][ours]))])
+
+    @cached_property
     def usual_shape(self) -> pd.DataFrame:
         """`one_length` with K = 1 and R = 1/2, and the dense runs."""
         rows = self.one_length
@@ -71,9 +81,11 @@ class Study:
         return rows[usual | (rows["router"] == "dense")]
 
     def losses(self, router: str, target: str = VALIDATION, **columns: object) -> pd.Series:
-        """log10 L by (size, experts), seeds averaged: the technique's defaults, K = 1 and R = 1/2 unless told."""
+        """log10 L by (size, experts) of the sizes swept, seeds averaged: the technique's defaults, K = 1 and R = 1/2
+        unless told."""
         wanted = {"variant": "", "k": 1, "routing_frequency": 0.5, **columns}
-        rows = self.one_length[self.one_length["router"] == router]
+        rows = self.one_length[self.one_length["size"].isin(self.swept.frame["size"])]
+        rows = rows[rows["router"] == router]
         if router == "dense":
             wanted = {"variant": wanted["variant"]}
         for column, value in wanted.items():

@@ -91,13 +91,16 @@ def _show(table: Table) -> None:
     from routelaw.cli.output import number, show
     from routelaw.cli.output import table as made_table
 
-    shown = [column for column in table.present if not column.endswith("(MiB)")] or table.present
-    made = made_table(f"{table.name}: {table.setting}", "", *shown)
+    memory = [column for column in table.present if column.endswith("(MiB)")]
+    others = [column for column in table.present if column not in memory]
     failed = {(failure.row, failure.contestant) for failure in table.failures}
-    for name, row in table.rows.items():
-        cells = ["failed" if (name, c) in failed else number(row.get(c, float("nan"))) for c in shown]
-        made.add_row(name, *cells)
-    show(made)
-    show(f"  Baseline: {table.baseline}.", *(f"  {column}: {table.columns[column]}." for column in shown))
+    for title, columns in ((f"{table.name}: {table.setting}", others), (f"{table.name}: memory", memory)):
+        if columns:  # memory by itself: with the others a line would be too long
+            made = made_table(title, "", *columns)
+            for name, row in table.rows.items():
+                cells = ["failed" if (name, c) in failed else number(row.get(c, float("nan"))) for c in columns]
+                made.add_row(name, *cells)
+            show(made)
+    show(f"  Baseline: {table.baseline}.", *(f"  {column}: {table.columns[column]}." for column in table.present))
     show(*(f"! {failure}" for failure in table.failures))
     show(f"  {table.machine}, {table.machine.date}", "")

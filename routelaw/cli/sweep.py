@@ -40,7 +40,9 @@ def sweep(
         str | None, typer.Option(help="Estimate for a device that is not here: h100, h200, a100 …")
     ] = None,
     backend: Annotated[str, typer.Option(help="local: processes of this machine; ray: a Ray cluster.")] = "local",
-    jobs: Annotated[int | None, typer.Option(help="local: runs at a time; one per GPU or core unless given.")] = None,
+    jobs: Annotated[
+        int | None, typer.Option(help="local: runs at a time, on a GPU side by side; one per GPU or core unless given.")
+    ] = None,
     address: Annotated[
         str | None, typer.Option(help="ray: the cluster's address; one that runs here unless given.")
     ] = None,

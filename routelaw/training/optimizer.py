@@ -67,10 +67,10 @@ class Optimizer:
             parameter.grad = None
             if self.decides:
                 before = self.gradients.get(name)
-                self.gradients[name] = gradient if before is None else before.to(master.dtype) + gradient
+                self.gradients[name] = gradient if before is None else before.to(master.dtype).add_(gradient)
             else:
                 wide = gradient.to(master.dtype)
-                master.grad = wide if master.grad is None else master.grad + wide
+                master.grad = wide if master.grad is None else master.grad.add_(wide)
 
     def gradient_norm(self) -> Tensor:
         """Of all gradients together; a parameter that took no part has a gradient of zero."""

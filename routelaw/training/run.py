@@ -83,7 +83,7 @@ def run(
     dtype = resolve_precision(execution.precision, device)
     way = way_to_compile(spec, execution, device, dtype)
     if execution.moments != "float32" and (device.type != "cuda" or rank.among_others or dtype == torch.float64):
-        raise InputError(f"execution.moments = {execution.moments!r} is for runs of one GPU.")
+        raise InputError(f"execution.moments = {execution.moments!r} is for runs of one GPU; here it is 'float32'.")
     files = RunFolder(folder, writes=rank.first)
     notice = notice if rank.first else _unheard
     with (
@@ -121,6 +121,8 @@ def _executed(execution: ExecutionSpec, device: torch.device, dtype: torch.dtype
         "micro_batches": execution.micro_batches,
         "layout": execution.layout.name,
         "compile": way,
+        "recompute": execution.recompute,
+        "moments": execution.moments,
     }
 
 

@@ -14,6 +14,7 @@ from experiments.miniature import blind, laws, report
 from experiments.miniature.claim import HOLDS
 from experiments.miniature.claims import TESTS
 from experiments.miniature.laws import Standing, paper_standings, winner
+from experiments.miniature.spending import device_seconds
 from experiments.miniature.study import Study, plain
 from routelaw.runs.files import write_runs
 from routelaw.runs.table import RunTable
@@ -129,3 +130,21 @@ def test_the_winner_is_judged_on_all_routers() -> None:
     made = [one("a", "hash", 0.002), one("a", "rl-r", 0.002), one("b", "hash", 0.001), one("b", "rl-r", None)]
     assert winner(made) == "a"
     assert winner([]) is None
+
+
+def test_the_device_is_divided_among_the_runs_under_way() -> None:
+    began = ["2026-01-01T00:00:00+00:00", "2026-01-01T00:00:10+00:00", "2026-01-01T01:00:00+00:00", None]
+    costs = pd.DataFrame({"began": began, "seconds": [30.0, 20.0, 7.0, 12.0], "runs_at_a_time": [2, 2, 2, 4]})
+    shares = device_seconds(costs)
+    assert shares.tolist() == pytest.approx([10 + 20 / 2, 20 / 2, 7, 12 / 4])
+    assert shares[:3].sum() == pytest.approx(37), "the device was in use that long"
+
+
+def test_a_law_is_of_the_sizes_that_were_swept() -> None:
+    """A size that only another study has is left out of what is said of sizes; a table without studies is whole."""
+    frame = true_frame(World(studies=False, seeds=False))
+    named = frame.assign(studies=frame["size"].map(lambda s: "main" if s != "788K" else "routing_frequency"))
+    some, every = (Study(plain(RunTable.from_frame(f, "drawn"))) for f in (named, frame))
+    assert set(every.losses("hash").index.get_level_values("size")) == set(frame["size"])
+    assert set(some.losses("hash").index.get_level_values("size")) == set(frame["size"]) - {"788K"}
+    assert all("788K" not in set(fit.points.size) for fit in laws.fits_of(some, "hash"))

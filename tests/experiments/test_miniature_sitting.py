@@ -22,7 +22,7 @@ from experiments.miniature.corpora import build_quick_corpora
 from experiments.miniature.ended import ended_in, recorded_in
 from experiments.miniature.packing import PACKED, opened, pack, unpack
 from experiments.miniature.rates import write_chosen
-from experiments.miniature.sitting import Sitting
+from experiments.miniature.sitting import Sitting, main
 from experiments.miniature.studies import HERE, MAIN, specs_of
 from experiments.miniature.table import write_tables
 from routelaw.errors import InputError
@@ -130,6 +130,27 @@ def test_a_sitting_without_time_trains_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_sitting_that_breaks_packs_what_has_ended(
+    sittings: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
+) -> None:
+    store = Store(tmp_path / "out" / "miniature" / "runs")
+    unpack(sittings[0], store)
+
+    def broken(*_: object) -> dict[str, str]:
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(Sitting, "train", broken)
+    words = ["sitting", "--quick", "--minutes", "1", "--root", str(tmp_path), "--out", str(tmp_path / "packed")]
+    monkeypatch.setattr(sys, "argv", words)
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    with pytest.raises(OSError, match="no space"):
+        main()
+    for number, handler in before.items():
+        signal.signal(number, handler)
+    assert (tmp_path / "packed" / "runs.tar.gz").read_bytes() == sittings[0].read_bytes()
+    assert "1 ended runs in" in capsys.readouterr().out
+
+
 def test_the_blind_test_waits_for_its_predictions(tmp_path: Path) -> None:
     eager = sitting(tmp_path, "--only", "largest")
     words = eager.communicate(timeout=PATIENCE)[0]

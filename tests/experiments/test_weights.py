@@ -12,6 +12,7 @@ from drawn_runs import WEIGHTS as DRAWN_WEIGHTS
 
 from experiments.miniature.claims import judge_one
 from experiments.miniature.claims_on_losses import seeds_along
+from experiments.miniature.claims_on_training import noise_on_the_way
 from experiments.miniature.page_on_weights import blocks_on_weights
 from experiments.miniature.studies import specs_of
 from experiments.miniature.study import WEIGHTS, Study, parts_of, plain
@@ -122,3 +123,14 @@ def test_the_largest_distance_of_seeds_may_lie_within_training(study: Study) -> 
     assert isinstance(apart, pd.DataFrame)
     assert apart["s-base", "2M", 8].idxmax() == frame[early]["tokens"].item()
     assert apart.drop(columns=[("s-base", "2M", 8)]).max().max() == pytest.approx(0.0, abs=1e-12)
+
+
+def test_seeds_are_further_apart_on_the_way() -> None:
+    study = drawn_study(World(noise=1e-3, studies=False))
+    assert noise_on_the_way(study, 0.5) == pytest.approx(1.0), "drawn runs are off by the same share all along"
+    frame = study.table.frame
+    tripled = frame["loss_validation"].mask(frame["step"] == 500, frame["loss_validation"] ** 3)
+    moved = Study(replace(study.table, frame=frame.assign(loss_validation=tripled)))
+    assert noise_on_the_way(moved, 0.48) == pytest.approx(3.0)
+    assert noise_on_the_way(moved, 0.9) == pytest.approx(1.0)
+    assert noise_on_the_way(drawn_study(World(seeds=False, studies=False)), 0.5) == 1.0

@@ -197,6 +197,22 @@ def test_rounding_at_random_is_fair_and_exact_in_bfloat16() -> None:
     assert torch.equal(rounded_at_random(exact, torch.full((3,), 65_535)), exact)
 
 
+@pytest.mark.parametrize("fused", [True, False])
+def test_micro_batches_add_up_in_place_and_in_float32(fused: bool) -> None:
+    model = Small(torch.bfloat16)
+    optimizer, total, places = Optimizer(model, TRAIN, fused=fused), torch.zeros(5, 3), []
+    for x in batches(4):
+        model(x.bfloat16()).backward()
+        assert model.weight.grad is not None
+        total += model.weight.grad.float()
+        optimizer.gather()
+        kept = optimizer.gradients["weight"] if fused else optimizer.masters["weight"].grad
+        assert kept is not None
+        places.append(kept.data_ptr())
+    assert torch.equal(kept, total)
+    assert len(set(places[1:])) == 1, "one buffer, once the sum is wider than a gradient"
+
+
 def test_moments_in_bfloat16_step_nearly_alike() -> None:
     """A second moment that would stand still if it were rounded to nearest follows its gradient."""
     models = [Small(torch.bfloat16), Small(torch.bfloat16)]
