@@ -1,6 +1,7 @@
 """The paper's released table, which is not part of the project: tests that need it skip where it is absent."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 # Before torch is imported: workers whose threads wait for each other took five times as long as with one thread each.
@@ -8,6 +9,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
 
+from routelaw import laws
 from routelaw.runs.files import read_runs
 from routelaw.runs.table import RunTable
 
@@ -17,6 +19,15 @@ RELEASED = Path(__file__).parents[1] / ".." / "shared" / "data" / "routing_curve
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Long ones first: at the end nobody waits for the last of them."""
     items.sort(key=lambda item: "slow" not in item.keywords)
+
+
+@pytest.fixture(autouse=True)
+def _own_laws() -> Iterator[None]:
+    """A law that a test loads as a plugin is gone after it: figures draw all laws there are."""
+    before = dict(laws._plugins)
+    yield
+    laws._plugins.clear()
+    laws._plugins.update(before)
 
 
 @pytest.fixture(scope="session")

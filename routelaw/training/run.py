@@ -82,8 +82,8 @@ def run(
     device = device_of(rank, resolve_device(execution.device))
     dtype = resolve_precision(execution.precision, device)
     way = way_to_compile(spec, execution, device, dtype)
-    if execution.moments != "float32" and (device.type != "cuda" or rank.among_others or dtype == torch.float64):
-        raise InputError(f"execution.moments = {execution.moments!r} is for runs of one GPU; here it is 'float32'.")
+    if device.type != "cuda" or rank.among_others or dtype == torch.float64:
+        _keep_moments_wide(execution)
     files = RunFolder(folder, writes=rank.first)
     notice = notice if rank.first else _unheard
     with (
@@ -223,6 +223,11 @@ def evaluate(
     return measured
 
 
+def _keep_moments_wide(execution: ExecutionSpec) -> None:
+    if execution.moments != "float32":
+        raise InputError(f"execution.moments = {execution.moments!r} is for runs of one GPU; leave it 'float32' here.")
+
+
 def check_run(spec: RunSpec, execution: ExecutionSpec, corpora: Mapping[str, Corpus]) -> None:
     """What would fail later, after something was written, fails here."""
     corpus, length = corpora[VALIDATION], spec.model.sequence_length
@@ -250,6 +255,8 @@ def check_run(spec: RunSpec, execution: ExecutionSpec, corpora: Mapping[str, Cor
         raise InputError(f"execution.compile is one of {', '.join(WAYS)}, not {execution.compile!r}.")
     if execution.moments not in MOMENTS:
         raise InputError(f"execution.moments is one of {', '.join(MOMENTS)}, not {execution.moments!r}.")
+    if execution.device == "cpu" or execution.layout.world > 1 or execution.precision == "float64":
+        _keep_moments_wide(execution)
     if spec.routed_blocks:
         settled = replace(spec.router, group_tokens=spec.group_tokens)
         router_class(spec.router.name)(spec.model.architecture.d_model, spec.model.vocabulary, 1, settled)

@@ -20,7 +20,7 @@ from routelaw.specs.run import RouterSpec
 from routelaw.training import state as state_module
 from routelaw.training.checkpoint import list_checkpoints, load_checkpoint
 from routelaw.training.optimizer import Optimizer
-from routelaw.training.run import Progress, run
+from routelaw.training.run import Progress, check_run, run
 
 
 class Stopped(Exception):
@@ -142,6 +142,8 @@ def test_wrong_input_writes_nothing(tiny_corpus: Corpus, tmp_path: Path) -> None
     refused("needs a GPU", replace(EXECUTION, compile="step"))
     refused("execution.moments is one of float32, bfloat16", replace(EXECUTION, moments="int8"))
     refused("for runs of one GPU", replace(EXECUTION, moments="bfloat16"))
+    with pytest.raises(InputError, match="for runs of one GPU"):  # before a sweep is planned
+        check_run(make_spec(tiny_corpus), replace(EXECUTION, moments="bfloat16"), {"validation": tiny_corpus})
     refused("precision is auto", replace(EXECUTION, precision="int8"))
     if not torch.cuda.is_available():
         refused("no GPU", replace(EXECUTION, device="cuda"))
