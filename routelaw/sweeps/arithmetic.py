@@ -62,12 +62,13 @@ def _mean_seconds(work: Callable[[], object], at_least: float, gpu: bool) -> flo
 
 
 def arithmetic_pace(run: PlannedRun, memory: Footprint, device: Device) -> Pace:
-    """`memory` is that of a process's part of the batch in one piece: what is kept and moved does not depend on the
-    pieces. What processes send each other is not in it."""
+    """`memory` is that of a process's part of the batch in one piece, nothing recomputed: what is moved depends on
+    neither. Recomputation does the blocks' products once more. What processes send each other is not in it."""
     from routelaw.training.compiling import obstacle_to_compiling
 
     layout = run.execution.layout
     compiled = run.execution.compile != "off" and not obstacle_to_compiling(run.spec, run.execution)
     step = compute_time(run.spec, run.execution.micro_batches, memory, device, layout, compiled)
     begin = COMPILED_BEGIN if device.gpu and compiled else 0.0
-    return Pace(step.total, step.forward_per_token / layout.batch, begin, ARITHMETIC)
+    again = step.tokens * step.split_flops / device.flops(step.split_width) if run.execution.recompute else 0.0
+    return Pace(step.total + again, step.forward_per_token / layout.batch, begin, ARITHMETIC)

@@ -42,6 +42,7 @@ class Shape:
     layout: str = ALONE
     """data × expert × tensor."""
     compile: str = "off"
+    recompute: bool = False
 
     @property
     def family(self) -> Shape:
@@ -49,10 +50,18 @@ class Shape:
         return replace(self, experts=0)
 
 
-def shape_of(spec: RunSpec, micro_batches: int, precision: str, layout: str = ALONE, compiling: str = "off") -> Shape:
+def shape_of(
+    spec: RunSpec,
+    micro_batches: int,
+    precision: str,
+    layout: str = ALONE,
+    compiling: str = "off",
+    recompute: bool = False,
+) -> Shape:
     router = {key: value for key, value in meaning_of(spec.router).items() if key != "experts"}
     words = [json.dumps(value, sort_keys=True) for value in (meaning_of(spec.model), router)]
-    return Shape(words[0], words[1], spec.router.experts, spec.train.batch, micro_batches, precision, layout, compiling)
+    model, experts, batch = words[0], spec.router.experts, spec.train.batch
+    return Shape(model, words[1], experts, batch, micro_batches, precision, layout, compiling, recompute)
 
 
 @dataclass(frozen=True)
@@ -107,14 +116,14 @@ def history(store: Store, shapes: Iterable[Shape], device: str, evaluated_tokens
     found: dict[Shape, list[Pace]] = {}
     for run in reversed(_finished(store, device)):
         for shape in wanted.get(_meaning(shape_of(run.spec, 1, "")), []):
-            result = {"layout": ALONE, **run.result}
+            result = {"layout": ALONE, "recompute": False, **run.result}
             same = all(result.get(name, getattr(shape, name)) == getattr(shape, name) for name in EXECUTED)
             if same and len(found.get(shape, [])) < NEWEST and (pace := pace_of(run, evaluated_tokens)):
                 found.setdefault(shape, []).append(pace)
     return {shape: _typical(paces) for shape, paces in found.items()}
 
 
-EXECUTED = ("micro_batches", "precision", "layout", "compile")
+EXECUTED = ("micro_batches", "precision", "layout", "compile", "recompute")
 
 
 def _meaning(shape: Shape) -> tuple[Any, ...]:

@@ -50,11 +50,17 @@ class Pacing:
         execution, precision = run.execution, self.precision(run)
         where = torch.device("cuda" if self.gpu else "cpu")
         way = way_to_compile(run.spec, execution, where, TYPES.get(precision, TYPES["float32"]))
-        return shape_of(run.spec, execution.micro_batches, precision, execution.layout.name, way)
+        pieces, layout = execution.micro_batches, execution.layout.name
+        return shape_of(run.spec, pieces, precision, layout, way, execution.recompute)
 
-    def memory(self, run: PlannedRun, micro_batches: int | None = None) -> Footprint:
+    def memory(self, run: PlannedRun) -> Footprint:
         """Of each of its processes."""
-        return footprint_of(run.spec, run.execution, self.precision(run), self.gpu, micro_batches)
+        return footprint_of(run.spec, run.execution, self.precision(run), self.gpu)
+
+    def moved(self, run: PlannedRun) -> Footprint:
+        """What a step moves: as if in one piece, and what is recomputed is moved, if not kept."""
+        kept = replace(run.execution, recompute=False)
+        return footprint_of(run.spec, kept, self.precision(run), self.gpu, micro_batches=1)
 
     def checkpoint(self, run: PlannedRun) -> int:
         alone = replace(run.execution, data=1, expert=1, tensor=1)
@@ -116,7 +122,7 @@ class Pacing:
         if not unknown:
             return {}
         device = elsewhere or device_here(self.machine.device, self.machine.threads, unknown[0].precision)
-        paces = {shape: arithmetic_pace(run, self.memory(run, 1), device) for shape, run in self.example.items()}
+        paces = {shape: arithmetic_pace(run, self.moved(run), device) for shape, run in self.example.items()}
         ratios = [pace.step_seconds / paces[shape].step_seconds for shape, pace in known.items()]
         scale = median(ratios) if ratios else 1.0
         return {shape: paces[shape].scaled(scale) for shape in unknown}

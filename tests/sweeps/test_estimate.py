@@ -110,6 +110,10 @@ def test_a_result_that_says_how_it_was_done_counts_for_that_alone(tiny_corpus: C
     (run.folder / "result.json").write_text(json.dumps({**run.result, "micro_batches": 1, "compile": "step"}))
     recorded = replace(one, compile="step")
     assert history(store, [one, recorded], "a device", 1000).keys() == {recorded}
+    again = replace(recorded, recompute=True)
+    assert history(store, [again], "a device", 1000) == {}
+    (run.folder / "result.json").write_text(json.dumps({**run.result, "recompute": True}))
+    assert history(store, [recorded, again], "a device", 1000).keys() == {again}
 
 
 def test_a_damaged_run_tells_nothing(tiny_corpus: Corpus, store: Store) -> None:
@@ -222,6 +226,18 @@ def test_arithmetic_grows_with_the_work(tiny_corpus: Corpus) -> None:
     spec = make_spec(tiny_corpus)
     planned = PlannedRun(spec, EXECUTION, Path(), {})
     assert arithmetic_pace(planned, footprint(spec), slower).step_seconds > step("s-base")
+
+
+def test_recomputation_takes_another_forward_pass_of_the_blocks(tiny_corpus: Corpus) -> None:
+    device, spec = Device("a device", lambda width: 1e12, 1e11, False), make_spec(tiny_corpus, "dense")
+    once, again = (
+        arithmetic_pace(PlannedRun(spec, replace(EXECUTION, recompute=on), Path(), {}), footprint(spec), device)
+        for on in (False, True)
+    )
+    blocks = spec.counts.flops_per_token - 2 * spec.model.vocabulary * spec.model.architecture.d_model
+    tokens = spec.train.batch * spec.model.sequence_length
+    assert again.step_seconds - once.step_seconds == pytest.approx(tokens * blocks / 1e12)
+    assert again.token_seconds == once.token_seconds, "evaluation keeps nothing"
 
 
 def test_rates_of_this_machine_are_those_of_a_computer() -> None:
