@@ -1,6 +1,6 @@
 """Miniature models side by side on one GPU: tokens per second of all of them together, and how soon a run begins.
 
-    python benchmarks/gpu_miniature.py [--quick] [--sizes 0.8M 3M 20M] [--routers dense s-base hash]
+    python benchmarks/gpu_miniature.py [--quick] [--sizes 0.8M 3M 8M 20M] [--routers dense s-base hash]
         [--processes 1 2 4 8] [--sequences 64] [--seconds 4] [--mps] [--budget-s 540]
 
 Every process trains a model of its own on random tokens, 64 × 512 a step, as runs of experiments/miniature do: rotary
@@ -8,8 +8,9 @@ positions, a vocabulary of 8,192, the real optimiser, blocks compiled, steps rec
 begin together and stop after the same time. Target: 4M tokens/s in total. The baseline is one process of the same
 shape. Compile caches are shared and empty at first: `cold_s` is from the start of the first process of a shape to the
 end of its first step, `warm_s` that of the second, alone (`warm_imported_s` and `warm_built_s` say how much of it went
-before the step), and `next_s` that of another run in the same process, as a sweep's worker takes one after another;
+before the step), and `next_s` that of another run in the first process, as a sweep's worker takes one after another;
 target under ten seconds.
+Of several sizes there is `mixed`, too: one process of each, all at once, as a sweep over sizes has them.
 `--mps` lets kernels of several processes run at once, where the driver has that service; else they take turns. Appends
 one line.
 """
@@ -28,7 +29,6 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -111,15 +111,15 @@ def train(options: argparse.Namespace) -> None:
     unfinished.rename(own.with_suffix(".json"))
 
 
-def together(count: int, shape: list[str], seconds: float, caches: Path) -> list[dict[str, float]]:
-    """What each of the processes found; all are ended if one fails, or this is interrupted."""
+def together(shapes: list[list[str]], seconds: float, caches: Path) -> list[dict[str, float]]:
+    """What a process of each shape found; all are ended if one fails, or this is interrupted."""
     meeting = Path(tempfile.mkdtemp(dir=caches))
     environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(caches / "inductor"), "OMP_NUM_THREADS": "1"}
     environment |= {"TRITON_CACHE_DIR": str(caches / "triton"), "TORCHINDUCTOR_COMPILE_THREADS": "4"}
     children = []
-    for number in range(count):
+    for number, shape in enumerate(shapes):
         own = ["--child", "--number", str(number), "--meeting", str(meeting), "--seconds", str(seconds)]
-        own += ["--alone"] if count == 1 else []
+        own += ["--alone"] if len(shapes) == 1 else []
         command = [sys.executable, __file__, *own, "--spawned", str(time.time()), *shape]
         log = (meeting / f"{number}.log").open("w")
         children.append(subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT))
@@ -130,7 +130,7 @@ def together(count: int, shape: list[str], seconds: float, caches: Path) -> list
         _await(children, meeting, "json")
         for child in children:
             child.wait()
-        return [json.loads((meeting / f"{number}.json").read_text()) for number in range(count)]
+        return [json.loads((meeting / f"{number}.json").read_text()) for number in range(len(shapes))]
     finally:
         for child in children:
             child.kill()
@@ -169,28 +169,62 @@ def service(wanted: bool, folder: Path) -> Iterator[bool]:
             del os.environ[name]
 
 
-def measure(size: str, router: str, options: argparse.Namespace, caches: Path, found: dict[str, float]) -> None:
-    """Two starts of a shape one after the other, then the processes side by side. Figures are left as they come."""
+def shape_of(size: str, router: str, options: argparse.Namespace) -> list[str]:
     shape = ["--size", size, "--router", router]
     for name in ("sequences", "length", "vocabulary", "experts", "positions"):
         shape += [f"--{name}", str(getattr(options, name))]
-    found["cold_s"] = together(1, shape, 0.0, caches)[0]["begun_s"]
+    return shape
+
+
+def measure(size: str, router: str, options: argparse.Namespace, caches: Path, found: dict[str, float]) -> None:
+    """Two starts of a shape one after the other, then the processes side by side. Figures are left as they come."""
+    shape = shape_of(size, router, options)
+    (first,) = together([shape], 0.0, caches)
+    found |= {"cold_s": first["begun_s"], "next_s": first["next_s"]}
     for count in options.processes:
         try:
-            each = together(count, shape, options.seconds, caches)
+            each = together([shape] * count, options.seconds, caches)
         except Exception as error:
             print(f"  {size} {router} × {count} failed: {type(error).__name__}: {str(error)[:500]}", flush=True)
             continue
-        rates = [one["tokens"] / one["seconds"] for one in each]
         if count == 1:
             found |= {"warm_s": each[0]["begun_s"], "warm_imported_s": each[0]["imported_s"]}
-            found |= {"warm_built_s": each[0]["built_s"], "next_s": each[0]["next_s"]}
-        found |= {f"{count}/tokens_per_s": sum(rates), f"{count}/slowest": min(rates)}
-        found |= {f"{count}/begun_s": max(one["begun_s"] for one in each), f"{count}/mib": each[0]["peak_mib"]}
+            found["warm_built_s"] = each[0]["built_s"]
+        found |= totals(f"{size} {router} × {count}", f"{count}/", each)
         if alone := found.get("1/tokens_per_s"):
-            found[f"{count}/over_one"] = sum(rates) / alone
-        words = f"{sum(rates) / 1e6:.3f}M tokens/s, {sum(rates) / TARGET:.2f} of the target"
-        print(f"  {size} {router} × {count}: {words}, begun within {found[f'{count}/begun_s']:.1f} s", flush=True)
+            found[f"{count}/over_one"] = found[f"{count}/tokens_per_s"] / alone
+
+
+def totals(what: str, prefix: str, each: list[dict[str, float]]) -> dict[str, float]:
+    """Of processes that ran side by side; printed, too."""
+    rates, begun = [one["tokens"] / one["seconds"] for one in each], max(one["begun_s"] for one in each)
+    words = f"{sum(rates) / 1e6:.3f}M tokens/s, {sum(rates) / TARGET:.2f} of the target"
+    print(f"  {what}: {words}, begun within {begun:.1f} s", flush=True)
+    found = {"tokens_per_s": sum(rates), "slowest": min(rates), "begun_s": begun, "mib": each[0]["peak_mib"]}
+    return {prefix + key: value for key, value in found.items()}
+
+
+def mixed(router: str, options: argparse.Namespace, caches: Path, found: dict[str, float]) -> None:
+    """A process of each size, side by side."""
+    each = together([shape_of(size, router, options) for size in options.sizes], options.seconds, caches)
+    found |= totals(f"{' + '.join(options.sizes)} {router}", f"{len(each)}/", each)
+
+
+def tried(what: str, work: Callable[[dict[str, float]], None], figures: dict[str, float]) -> None:
+    """Whatever it found goes to the figures, if it fails or time is up, too."""
+    from ledger import rounded
+
+    found: dict[str, float] = {}
+    try:
+        work(found)
+    except Exception as error:
+        print(f"{what} failed: {type(error).__name__}: {str(error)[:500]}", flush=True)
+    finally:
+        figures |= {f"{what}/{key}": rounded(value) for key, value in found.items()}
+    for process, key in {"another process": "warm_s", "the next run of a worker": "next_s"}.items():
+        if key in found:
+            soon = "in time" if found[key] < SOON else "late"
+            print(f"{what}: {process} begins {soon}, {found[key]:.1f} s", flush=True)
 
 
 def main() -> None:
@@ -205,18 +239,11 @@ def main() -> None:
     figures: dict[str, float] = {}
     with tempfile.TemporaryDirectory(prefix="routelaw-miniature-") as folder, service(options.mps, Path(folder)) as mps:
         with bounded(options.budget_s):
-            for size, router in product(options.sizes, options.routers):
-                found: dict[str, float] = {}
-                try:
-                    measure(size, router, options, Path(folder), found)
-                except Exception as error:
-                    print(f"{size} {router} failed: {type(error).__name__}: {str(error)[:500]}", flush=True)
-                finally:
-                    figures |= {f"{size} {router}/{key}": ledger.rounded(value) for key, value in found.items()}
-                if "warm_s" in found:
-                    for what, key in {"another process": "warm_s", "the next run of a worker": "next_s"}.items():
-                        soon = "in time" if found[key] < SOON else "late"
-                        print(f"{size} {router}: {what} begins {soon}, {found[key]:.1f} s", flush=True)
+            for router in options.routers:
+                for size in options.sizes:
+                    tried(f"{size} {router}", partial(measure, size, router, options, Path(folder)), figures)
+                if len(options.sizes) > 1:
+                    tried(f"mixed {router}", partial(mixed, router, options, Path(folder)), figures)
         most = max((value for key, value in figures.items() if key.endswith("/tokens_per_s")), default=float("nan"))
         print(f"most in total: {most / 1e6:.2f}M tokens/s, {most / TARGET:.2f} of the target", flush=True)
     if not options.quick:
@@ -228,7 +255,7 @@ def main() -> None:
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--quick", action="store_true", help="tiny models, to see that it works; leaves no line")
-    parser.add_argument("--sizes", nargs="+", default=["0.8M", "3M", "20M"])
+    parser.add_argument("--sizes", nargs="+", default=["0.8M", "3M", "8M", "20M"])
     parser.add_argument("--routers", nargs="+", default=["dense", "s-base", "hash"])
     parser.add_argument("--processes", nargs="+", type=int, default=[1, 2, 4, 8])
     for name, usual in {"sequences": 64, "length": 512, "vocabulary": 8192, "experts": 8}.items():
@@ -244,7 +271,7 @@ def parse() -> argparse.Namespace:
         child(f"--{name}", type=kind, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.quick:
-        options.sizes, options.routers, options.processes = ["0.05M"], ["s-base"], [1, 2]
+        options.sizes, options.routers, options.processes = ["0.05M", "0.2M"], ["s-base"], [1, 2]
         options.sequences, options.length, options.vocabulary, options.experts, options.seconds = 4, 32, 100, 4, 0.5
     return options
 

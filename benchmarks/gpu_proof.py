@@ -3,10 +3,10 @@
     python benchmarks/gpu_proof.py [--quick] [--parts steady gradients curves] [--corpus FOLDER] [--budget-s 540]
 
 Parts, on a model of about 3M with E = 8 and sequences of 512:
-- curves: 300 steps of three seeds, with all fast paths and without each (proof_paths.py). Verdict: the largest
-  difference of the smoothed mean curves over the standard deviation between the reference's seeds; 1 or less passes.
-  Beside it, unless --no-float32, how far each is from a plain float32 run, below 0 where its loss is less: the most
-  along the curve.
+- curves: 300 steps of three seeds, with all fast paths, without each, and with each option that saves memory
+  (proof_paths.py). Verdict: the largest difference of the smoothed mean curves over the standard deviation between the
+  reference's seeds; 1 or less passes. Beside it the most memory it took and, unless --no-float32, how far each is from
+  a plain float32 run, below 0 where its loss is less: the most along the curve.
 - gradients: of one step in bfloat16 after some training, against float64 with the same decisions. Target 1e-2, of the
   whole gradient and of every parameter; what plain eager bfloat16 is off by stands beside it, and the most that a
   parameter's error is of its plain one.
@@ -36,7 +36,7 @@ from budget import bounded
 from ledger import rounded
 from proof_curves import Batches, Verdict, curves, signed_most, text_batches, verdict
 from proof_gradients import LIMIT, compared, most_over
-from proof_paths import DISPATCH, EVERY_KERNEL, FAST, NARROW, RELATIVE, WIDE, WITHOUT, Way
+from proof_paths import DISPATCH, EVERY_KERNEL, FAST, NARROW, RELATIVE, WIDE, WITH, WITHOUT, Way
 
 from routelaw.bench.clock import CUDA, DEVICE, here, wait
 from routelaw.bench.models import graphs_made, waits
@@ -64,14 +64,13 @@ def spec_of(router: str, positions: str, steps: int, options: argparse.Namespace
 
 def prove_curves(batches: Batches, options: argparse.Namespace) -> Iterator[Found]:
     for router in options.routers:
-        taken = [name for name in options.without if taken_by(router, name)]
-        left_out = {options.positions: [name for name in taken if name != RELATIVE]}
-        if RELATIVE in taken:
-            left_out.setdefault("xl", []).append(RELATIVE)
-        for positions, names in left_out.items():
-            if not names:
-                continue
-            yield from without_each(names, spec_of(router, positions, options.steps, options), batches, options)
+        without = {f"without {name}": WITHOUT[name] for name in options.without if taken_by(router, name)}
+        relative = {name: without.pop(name) for name in (f"without {RELATIVE}",) if name in without}
+        ways = {options.positions: without | {f"with {name}": WITH[name] for name in options.options}}
+        ways["xl"] = ways.get("xl", {}) | relative
+        for positions, others in ways.items():
+            if others:
+                yield from beside(others, spec_of(router, positions, options.steps, options), batches, options)
 
 
 def taken_by(router: str, path: str) -> bool:
@@ -85,39 +84,42 @@ def taken_by(router: str, path: str) -> bool:
     return not absent.get(path, False)
 
 
-def without_each(names: list[str], spec: RunSpec, batches: Batches, options: argparse.Namespace) -> Iterator[Found]:
+def beside(others: dict[str, Way], spec: RunSpec, batches: Batches, options: argparse.Namespace) -> Iterator[Found]:
     what = f"curves {spec.router.name} {spec.model.positions}"
-    try:
-        reference_SN = curves(FAST, spec, batches, options.seeds)
-    except Exception as error:
-        print(f"{what} failed: {_words(error)}", flush=True)
-        return
-    wide_SN = np.full_like(reference_SN, np.nan)
-    try:
-        if options.float32:
-            wide_SN = curves(WIDE, spec, batches, options.seeds)
-    except Exception as error:
-        print(f"{what} in float32 failed: {_words(error)}", flush=True)
 
-    def ends(curve_SN: np.ndarray) -> dict[str, Any]:
-        last = {"last": rounded(curve_SN[:, -20:].mean())}
-        return last | ({"from float32": rounded(signed_most(wide_SN, curve_SN))} if options.float32 else {})
-
-    yield f"{what} reference", {"first": rounded(reference_SN[:, 0].mean()), **ends(reference_SN)}
-    if options.float32:
-        yield f"{what} in float32", {"last": ends(wide_SN)["last"]}
-    for name in names:
+    def trained(name: str, way: Way) -> tuple[np.ndarray | None, float]:
+        """Its curves and the most memory in MiB, unless it fails."""
         try:
-            other_SN = curves(WITHOUT[name], spec, batches, options.seeds)
+            if CUDA:
+                torch.cuda.reset_peak_memory_stats()
+            found_SN = curves(way, spec, batches, options.seeds)
         except Exception as error:
-            print(f"{what} without {name} failed: {_words(error)}", flush=True)
+            print(f"{what} {name} failed: {_words(error)}", flush=True)
+            return None, float("nan")
+        return found_SN, torch.cuda.max_memory_allocated() / 2**20 if CUDA else float("nan")
+
+    reference_SN, peak = trained("reference", FAST)
+    if reference_SN is None:
+        return
+    wide_SN = trained("in float32", WIDE)[0] if options.float32 else None
+
+    def ends(curve_SN: np.ndarray, peak: float) -> dict[str, Any]:
+        last = {"last": rounded(curve_SN[:, -20:].mean()), **({"peak_mib": rounded(peak)} if CUDA else {})}
+        return last | ({} if wide_SN is None else {"from float32": rounded(signed_most(wide_SN, curve_SN))})
+
+    yield f"{what} reference", {"first": rounded(reference_SN[:, 0].mean()), **ends(reference_SN, peak)}
+    if wide_SN is not None:
+        yield f"{what} in float32", {"last": rounded(wide_SN[:, -20:].mean())}
+    for name, way in others.items():
+        other_SN, peak = trained(name, way)
+        if other_SN is None:
             continue
         found: Verdict = verdict(reference_SN, other_SN)
         figures: dict[str, Any] = {key: rounded(getattr(found, key)) for key in ("difference", "spread", "ratio")}
-        figures |= {"within": found.within, **ends(other_SN)}
-        if name == RELATIVE and options.corpus is None:
+        figures |= {"within": found.within, **ends(other_SN, peak)}
+        if name == f"without {RELATIVE}" and options.corpus is None:
             figures["blind"] = True
-        yield f"{what} without {name}", figures
+        yield f"{what} {name}", figures
 
 
 def prove_gradients(batches: Batches, options: argparse.Namespace) -> Iterator[Found]:
@@ -211,7 +213,8 @@ def main() -> None:
     )
     parser.add_argument("--steady", nargs="+", default=["dense", "s-base", "switch", "rl-r", "hash"])
     parser.add_argument("--positions", default="xl", choices=POSITIONS, help="of the curves")
-    parser.add_argument("--without", nargs="+", default=list(WITHOUT), choices=list(WITHOUT), help="in the curves")
+    parser.add_argument("--without", nargs="*", default=list(WITHOUT), choices=list(WITHOUT), help="in the curves")
+    parser.add_argument("--options", nargs="*", default=list(WITH), choices=list(WITH), help="that save memory, there")
     parser.add_argument("--float32", action=argparse.BooleanOptionalAction, default=True, help="a curve of that, too")
     parser.add_argument("--experts", type=int, default=8)
     parser.add_argument("--seeds", type=int, default=3)

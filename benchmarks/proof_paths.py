@@ -50,6 +50,9 @@ class Way:
     recorded: bool = CUDA
     """Steps as CUDA graphs; not where a plain form asks the device for a value."""
     dtype: torch.dtype = DTYPE
+    moments: torch.dtype | None = None
+    """Of AdamW, where they are not float32."""
+    recompute: bool = False
 
     def model(self, spec: RunSpec, seed: int) -> Transformer:
         """The seed is of the start alone: the spec's, which routing draws from, is a constant to the compiler."""
@@ -58,10 +61,11 @@ class Way:
         model = model.to(DEVICE, self.dtype)
         for block in model.blocks if self.compiled else ():  # not `compile_blocks`: seeds share what is compiled
             block.compile(fullgraph=True, dynamic=False, backend=BACKEND)
+        model.recompute = self.recompute
         return model.train()
 
     def optimizer(self, model: Transformer) -> Optimizer:
-        return Optimizer(model, model.spec.train, fused=self.fused)
+        return Optimizer(model, model.spec.train, fused=self.fused, moments=self.moments)
 
     def taker(self, model: Transformer, optimizer: Optimizer) -> Callable[[Tensor, int], Outcome]:
         """(tokens, step) -> what came of it; a recorded step's is overwritten by the next."""
@@ -208,3 +212,8 @@ WITHOUT: dict[str, Way] = {
     "any of them": PLAIN,
 }
 """By what is left out; with what waits for the device, the recording too."""
+WITH: dict[str, Way] = {
+    "bfloat16 moments": Way(fused=True, moments=torch.bfloat16),
+    "recomputed blocks": Way(recompute=True),
+}
+"""Options that save memory, by what is taken up."""
