@@ -22,7 +22,6 @@ results.jsonl.
 from __future__ import annotations
 
 import argparse
-import gc
 from collections import Counter
 from collections.abc import Iterator
 from itertools import product
@@ -42,6 +41,7 @@ from routelaw.bench.clock import CUDA, DEVICE, here, wait
 from routelaw.bench.models import graphs_made, waits
 from routelaw.specs.run import ModelSpec, RouterSpec, RunSpec, TrainSpec
 from routelaw.specs.sizes import get_size
+from routelaw.training.device import release
 from routelaw.training.graphed_step import WARM_UP
 from routelaw.training.loop import on_device
 from routelaw.training.step import take_step
@@ -238,8 +238,7 @@ def main() -> None:
             for what, found in PARTS[part](batches, options):
                 print(what, found, flush=True)
                 figures[what] = found
-                gc.collect()
-                torch.cuda.empty_cache()
+                release()
     if not options.quick:
         flat = {f"{what}/{key}": value for what, found in figures.items() for key, value in found.items()}
         ledger.append("gpu_proof", f"{options.size}, E = {options.experts}, {data}", flat, str(here()))

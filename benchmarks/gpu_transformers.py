@@ -5,8 +5,9 @@
 16 × 2048 random tokens, vocabulary 32,000, bfloat16, one machine, one run; models in transformers_models.py. Ours has
 its blocks compiled; theirs run eager, compiled whole as users do, and compiled with flash attention put right. `of
 eager` and so on are theirs over ours: above 1 ours is faster, or smaller. The targets were set against Llama compiled
-and Mixtral eager. (In lines up to 2026-11-16 `as shipped` is of the best of eager and compiled, `ratio` of the best of
-all three, and an optimiser's time is a whole step's less that of forward and backward, which is not to be trusted.)
+and Mixtral eager. (In lines before commit 66c457a `as shipped` is of the best of eager and compiled, `ratio` of the
+best of all three, and an optimiser's time is a whole step's less that of forward and backward; in the first line of
+66c457a it is what the processor takes to launch it. Neither is to be trusted.)
 R = 1, so every block is routed in both. Ours drops nothing and does all of Mixtral's work; at
 capacity 2, beside it, what finds no slot is dropped (`kept` says how much was not). With 64 experts only forward and
 backward: masters and moments of all would not fit.
@@ -31,7 +32,7 @@ from ledger import rounded
 from torch import Tensor, nn
 from transformers_models import FORMS, built_theirs, loss_of
 
-from routelaw.bench.clock import CUDA, DEVICE, here, peak_mib, race, reason, release
+from routelaw.bench.clock import CUDA, DEVICE, Work, here, peak_mib, race, reason, recorded, release
 from routelaw.bench.models import PAPER_BATCH, built, optimizer_alone
 from routelaw.specs.run import ModelSpec, RouterSpec, RunSpec, TrainSpec
 from routelaw.specs.sizes import get_size
@@ -114,7 +115,9 @@ def theirs(experts: int, form: str, options: argparse.Namespace) -> Contestant:
         return Parts(step, partial(optimizer_alone, optimizer, lambda: loss(tokens_BS).backward()))
 
     def bf16() -> Parts:
-        adamw = torch.optim.AdamW(model.parameters(), lr=train.learning_rate, betas=(0.9, 0.95), fused=True)
+        adamw = torch.optim.AdamW(
+            model.parameters(), lr=train.learning_rate, betas=(0.9, 0.95), fused=True, capturable=CUDA
+        )
 
         def step() -> None:
             loss(tokens_BS).backward()
@@ -166,15 +169,16 @@ def measure(makers: Makers, whole: bool, options: argparse.Namespace, found: dic
             found[name] |= {f"{kind}_ms": taken}
             found[name] |= {f"{kind}_tokens_per_s": 1e3 * options.sequences * options.length / taken}
         for name, part in parts.items():  # one after the other: gradients stay meanwhile
-            apart, share = timed({name: part.alone()}).get(name, float("nan")), options.sequences / PAPER_BATCH
+            apart = timed({name: part.alone()}, recorded).get(name, float("nan"))
+            share = options.sequences / PAPER_BATCH
             found[name] |= {f"{kind}_optimizer_ms": apart, f"{kind}_amortised_ms": times[name] + apart * share}
             there[name].model.zero_grad(set_to_none=True)
         parts.clear()
 
 
-def timed(works: dict[str, Callable[[], object]]) -> dict[str, float]:
+def timed(works: dict[str, Work], way: Callable[[Work], Work] | None = None) -> dict[str, float]:
     """Milliseconds of those that ran; of the others, why not."""
-    ran = race(works, budget_s=8.0)
+    ran = race(works, budget_s=8.0, way=way)
     for name, why in ran.failures.items():
         print(f"  {name} failed: {why}", flush=True)
     return ran.ms

@@ -17,6 +17,7 @@ from proof_paths import Way
 from routelaw.bench.clock import DEVICE
 from routelaw.corpus import batch, open_corpus
 from routelaw.specs.run import RunSpec
+from routelaw.training.device import release
 from routelaw.training.loop import on_device
 
 SMOOTH = 20
@@ -111,4 +112,8 @@ def curve(way: Way, spec: RunSpec, batches: Batches, seed: int) -> np.ndarray:
 
 def curves(way: Way, spec: RunSpec, batches: Batches, seeds: int) -> np.ndarray:
     torch._dynamo.reset()
-    return np.stack([curve(way, spec, batches, seed) for seed in range(seeds)])
+    found = []
+    for seed in range(seeds):
+        found.append(curve(way, spec, batches, seed))
+        release()  # what one leaves is not of the next one's memory
+    return np.stack(found)

@@ -1,4 +1,4 @@
-"""benchmarks/RESULTS.md from results.jsonl: of every GPU benchmark and device the newest figures of each row.
+"""benchmarks/RESULTS.md from results.jsonl: of every GPU benchmark and device the figures of each row's newest commit.
 
     python benchmarks/results_md.py [--check]
 
@@ -23,26 +23,27 @@ PREFIX = "gpu_"
 FAILED = "failed: "
 HEAD = """# Results
 
-Written by `python benchmarks/results_md.py` from results.jsonl: of every GPU benchmark and device the newest figures of
-each row. Ratios are against the baseline that the benchmark names, measured in the same run. Columns and shapes are
-explained in the benchmark itself. A commit with `+changes` had changes beside it that were not yet recorded.
+Written by `python benchmarks/results_md.py` from results.jsonl: of every GPU benchmark and device the figures of each
+row's newest commit, all of them where it was measured more than once. Ratios are against the baseline that the
+benchmark names, measured in the same run. Columns and shapes are explained in the benchmark itself. A commit with
+`+changes` had changes beside it that were not yet recorded.
 """
 
 
 def newest(lines: Iterable[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
-    """By benchmark, in alphabetical order: lines by device, newest first, each with the rows that no newer one has. A
-    run of some shapes alone does not hide what was measured of others."""
+    """By benchmark, in alphabetical order: lines by device, newest first, each with the rows that no newer commit has.
+    A run of some shapes alone does not hide what was measured of others, nor a second run the first."""
     found: dict[str, list[dict[str, Any]]] = {}
-    seen: set[tuple[str, str, str]] = set()
+    commit: dict[tuple[str, str, str], str] = {}
     backwards = sorted(enumerate(lines), key=lambda each: (each[1]["date"], each[0]), reverse=True)
     for _, line in backwards:
         if not line["benchmark"].startswith(PREFIX):
             continue
-        place = line["benchmark"], line["device"]
-        own = {key: value for key, value in line["figures"].items() if (*place, _row(key)) not in seen}
-        seen |= {(*place, _row(key)) for key in own}
+        name, device = line["benchmark"], line["device"]
+        of_row = {row: commit.setdefault((name, device, row), line["commit"]) for row in map(_row, line["figures"])}
+        own = {key: value for key, value in line["figures"].items() if of_row[_row(key)] == line["commit"]}
         if own:
-            found.setdefault(line["benchmark"], []).append({**line, "figures": own})
+            found.setdefault(name, []).append({**line, "figures": own})
     return {name: sorted(found[name], key=lambda line: line["device"]) for name in sorted(found)}
 
 
@@ -54,7 +55,7 @@ def page(lines: Iterable[dict[str, Any]], folder: Path = HERE) -> str:
     parts = [HEAD]
     for name, own in newest(lines).items():
         parts.append(f"\n## {name}\n\n{about(folder / f'{name}.py')}")
-        parts += [section(line) for line in own]
+        parts += [section(alike) for alike in gathered(own)]
     if len(parts) == 1:
         parts.append("\nThere are none yet.\n")
     return "".join(parts)
@@ -66,21 +67,34 @@ def about(script: Path) -> str:
     return said.split("\n\n")[0] + "\n" if said else ""
 
 
-def section(line: dict[str, Any]) -> str:
+def gathered(lines: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """Together what is one table: of one setting, commit and set of columns, measured by several processes, say."""
+    found: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for line in lines:
+        columns = frozenset(key.split("/", 1)[-1] for key in line["figures"])
+        found.setdefault((line["device"], line["data"], line["commit"], columns), []).append(line)
+    return list(found.values())
+
+
+def section(lines: list[dict[str, Any]]) -> str:
+    newest, rows = lines[0], [row for line in lines for row in _rows(line)]
+    columns = list(dict.fromkeys(column for _, row in rows for column in row))
+    head = f"\n### {escaped(newest['device'])}\n\n{escaped(newest['data'])}. "
+    head += f"{newest['date'][:10]}, commit {newest['commit']}.\n\n"
+    grid = [["", *map(escaped, columns)], ["---", *["---:"] * len(columns)]]
+    grid += [[escaped(name), *(cell(row.get(column)) for column in columns)] for name, row in rows]
+    failures = [
+        f"- {escaped(name)}, {escaped(column)}: {escaped(value)}\n"
+        for name, row in rows for column, value in row.items() if isinstance(value, str)
+    ]  # fmt: skip
+    return head + "".join(f"| {' | '.join(cells)} |\n" for cells in grid) + ("\n" + "".join(failures)) * bool(failures)
+
+
+def _rows(line: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
     rows: dict[str, dict[str, Any]] = {}
     for key, value in line["figures"].items():
         rows.setdefault(_row(key), {})[key.split("/", 1)[-1]] = value
-    columns = list(dict.fromkeys(column for row in rows.values() for column in row))
-    head = (
-        f"\n### {escaped(line['device'])}\n\n{escaped(line['data'])}. {line['date'][:10]}, commit {line['commit']}.\n\n"
-    )
-    grid = [["", *map(escaped, columns)], ["---", *["---:"] * len(columns)]]
-    grid += [[escaped(name), *(cell(row.get(column)) for column in columns)] for name, row in rows.items()]
-    failures = [
-        f"- {escaped(name)}, {escaped(column)}: {escaped(value)}\n"
-        for name, row in rows.items() for column, value in row.items() if isinstance(value, str)
-    ]  # fmt: skip
-    return head + "".join(f"| {' | '.join(cells)} |\n" for cells in grid) + ("\n" + "".join(failures)) * bool(failures)
+    return list(rows.items())
 
 
 def cell(value: Any) -> str:

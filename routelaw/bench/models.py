@@ -1,8 +1,8 @@
 """Whole models: what routing adds to a dense model of equal N, forward and backward, and the whole step.
 
 K = 1, R = ½, nothing dropped unless asked, random tokens. A router's figures are its time over that of `switch` and
-over that of the dense model. Eager models take turns; compiled ones are measured one after the other, as together
-they might not fit.
+over that of the dense model. All models of a size take turns, unless their weights would fill half of a GPU: then they
+are measured one after the other.
 `whole` adds the optimiser's step (float32 masters, AdamW), alone and amortised over the paper's batch of 256 sequences.
 Graphs compiled and waits for the device are counted in a step after the first ones.
 
@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import product
 
 import torch
@@ -25,23 +24,26 @@ from routelaw.bench.clock import (
     DTYPE,
     PRECISION,
     Work,
-    attempt,
     here,
     peak_mib,
     race,
     reason,
+    recorded,
     release,
 )
 from routelaw.bench.table import Row, Table, gathered, row
 from routelaw.model.transformer import Transformer
 from routelaw.specs.run import ModelSpec, RouterSpec, RunSpec, TrainSpec
 from routelaw.specs.sizes import get_size
+from routelaw.training.device import release as give_back
 from routelaw.training.optimizer import Optimizer
 from routelaw.training.step import layer_losses, step_context, take_step, weighted_sum
 
 PAPER_BATCH = 256
 MOST_OPTIMIZED = 5e9
 """Parameters: with masters and moments they take 20 bytes each."""
+VARIANTS = 64
+"""Of a block, that the compiler may make: some for every router."""
 FB, STEP, ALONE = "fb (ms)", "step (ms)", "optimizer (ms)"
 
 
@@ -115,8 +117,8 @@ def waits(work: Work, what: str) -> dict[str, str]:
 def rows(options: Options) -> Iterator[Row]:
     for positions, size in product(options.positions, options.sizes):
         times: dict[str, float] = {}
-        # Compiled ones have the device, and the compiler's limit of variants, to themselves.
-        for group in [(router,) for router in options.routers] if options.compile else [options.routers]:
+        in_turn = fits(options.spec(size, router, positions) for router in options.routers)
+        for group in [options.routers] if in_turn else [(router,) for router in options.routers]:
             found = _raced(size, positions, group, options)
             release()
             times |= {router: r.figures[FB] for router, r in found.items() if FB in r.figures}
@@ -124,6 +126,14 @@ def rows(options: Options) -> Iterator[Row]:
                 both = [other for other in ("dense", "switch") if {other, router} <= times.keys()]
                 over = row(r.name, {f"over {other}": times[router] / times[other] for other in both})
                 yield replace(r, figures={**over.figures, **r.figures})
+
+
+def fits(specs: Iterable[RunSpec]) -> bool:
+    """Whether all models may be there at once; the other half is for gradients and activations of one."""
+    if not CUDA:
+        return True
+    weights = sum(spec.counts.total_params for spec in specs) * DTYPE.itemsize
+    return weights < torch.cuda.get_device_properties(DEVICE).total_memory / 2
 
 
 def _raced(size: str, positions: str, routers: tuple[str, ...], options: Options) -> dict[str, Row]:
@@ -135,14 +145,23 @@ def _raced(size: str, positions: str, routers: tuple[str, ...], options: Options
             trials[router] = Trial(name, options.spec(size, router, positions), options)
         except Exception as error:
             found[router] = row(name, {}, {ALL: reason(error)})
-    ran = race({router: trial.forward_and_backward for router, trial in trials.items()})
-    found |= {router: row(names[router], {}, {FB: why}) for router, why in ran.failures.items()}
-    found |= {router: attempt(names[router], partial(trials[router].row, ms)) for router, ms in ran.ms.items()}
+    with torch._dynamo.config.patch(recompile_limit=VARIANTS):
+        ran = race({router: trial.forward_and_backward for router, trial in trials.items()})
+        found |= {router: row(names[router], {}, {FB: why}) for router, why in ran.failures.items()}
+        for router, ms in ran.ms.items():
+            try:
+                found[router] = trials[router].row(ms)
+            except Exception as error:
+                found[router] = row(names[router], {}, {ALL: reason(error)})
+            trials.pop(router)
+            give_back()  # its optimiser, for the next one's
     return {router: found[router] for router in routers}
 
 
 def optimizer_alone(optimizer: Optimizer, gradients: Work) -> Work:
-    """The optimiser's part of a step, by itself: two races less each other would say little of so short a time."""
+    """The optimiser's part of a step, by itself: two races less each other would say little of so short a time. To be
+    timed as recorded: launched by the processor it takes as long as that needs for hundreds of kernels, which in
+    training happens while the device is still busy with the backward pass."""
     optimizer.clear()
     gradients()
     optimizer.gather()
@@ -159,7 +178,7 @@ class Trial:
 
     def __init__(self, name: str, spec: RunSpec, options: Options) -> None:
         torch.manual_seed(0)
-        self.name, self.spec, self.options, self.graphs_before = name, spec, options, graphs_made()
+        self.name, self.spec, self.options, self.graphs = name, spec, options, 0
         self.model = built(spec, options.compile)
         self.tokens_BS = torch.randint(options.vocabulary, (spec.train.batch, options.length + 1), device=DEVICE)
         self.number = torch.zeros((), dtype=torch.int64, device=DEVICE)
@@ -170,17 +189,18 @@ class Trial:
             parameter.grad = None
 
     def _gradients(self) -> None:
+        before = graphs_made()
         self.number.add_(1)
         ids_BS, target_T = self.tokens_BS[:, :-1], self.tokens_BS[:, 1:].flatten()
         output = self.model(ids_BS, step_context(self.spec, self.number, ids_BS, 0))
         nll_T = self.model.token_nll(output.hidden_TD, target_T)
         losses = layer_losses(self.model, output, nll_T.detach())
         (nll_T.sum() / nll_T.numel() + weighted_sum(self.model, losses, nll_T)).backward()
+        self.graphs += graphs_made() - before
 
     def row(self, fb_ms: float) -> Row:
         """All figures, given the time of forward and backward."""
-        figures = {FB: fb_ms, "fb peak (MiB)": peak_mib(self.forward_and_backward)}
-        graphs = graphs_made() - self.graphs_before
+        figures, first = {FB: fb_ms, "fb peak (MiB)": peak_mib(self.forward_and_backward)}, self.graphs
         failures = waits(self.forward_and_backward, "forward and backward")
         figures |= {"waits": len(failures)} if CUDA else {}
         if self.options.whole and self.spec.counts.total_params < MOST_OPTIMIZED:
@@ -188,7 +208,7 @@ class Trial:
             figures, failures = figures | more, failures | why
         figures["tokens per s"] = 1e3 * self.options.tokens / figures.get(STEP, fb_ms)
         if self.options.compile:
-            figures |= {"graphs": graphs, "graphs later": graphs_made() - self.graphs_before - graphs}
+            figures |= {"graphs": first, "graphs later": self.graphs - first}
         return row(self.name, figures, failures)
 
     def _whole(self, fb_ms: float) -> tuple[dict[str, float], dict[str, str]]:
@@ -198,11 +218,14 @@ class Trial:
         def step() -> None:
             take_step(self.model, optimizer, self.tokens_BS, self.spec, next(number))
 
+        step()  # the optimiser's update is compiled now
+        before = graphs_made()
         ran = race({STEP: step})
         if ran.failures:
             return {}, ran.failures
         waited = waits(step, "a step")
-        alone = race({ALONE: optimizer_alone(optimizer, self._gradients)})
+        self.graphs += graphs_made() - before
+        alone = race({ALONE: optimizer_alone(optimizer, self._gradients)}, way=recorded)
         if alone.failures:
             return dict(ran.ms), waited | alone.failures
         amortised = fb_ms + alone.ms[ALONE] * len(self.tokens_BS) / PAPER_BATCH

@@ -56,6 +56,22 @@ def test_the_newest_line_of_each_device() -> None:
     assert "A routed layer on a GPU against a compiled dense FFW" in page
 
 
+def test_a_second_run_of_a_commit_hides_nothing() -> None:
+    """A lucky run does not hide an unlucky one of the same code; a newer commit hides both."""
+    first, second = (
+        line("gpu_step", "GPU", 9, **{f"row__{of}": value}) for of, value in (("ours", 0.9), ("ours", 1.1))
+    )
+    beside = line("gpu_step", "GPU", 9, more__ours=7.0, more__other=8.0)
+    page = script("results_md").page([first, second, beside])
+    assert "| row | 1.1 |\n| row | 0.9 |" in page, "of the same columns: one table, newest first"
+    assert "| more | 7 | 8 |" in page
+    assert page.count("### GPU") == 2
+    page = script("results_md").page([first, second, beside, line("gpu_step", "GPU", 10, row__ours=1.0)])
+    assert "0.9" not in page
+    assert "1.1" not in page
+    assert "| more | 7 | 8 |" in page
+
+
 def test_failures_are_listed_and_their_words_are_no_markup() -> None:
     page = script("results_md").page(LINES)
     assert "| row | failed | – | 1 |" in page
