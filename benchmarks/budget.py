@@ -49,10 +49,10 @@ def bounded(seconds: float | None = None) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def kept(rows: Iterable[T]) -> list[T]:
-    """All of them, printed as they come; those that there are, when the process is asked to stop."""
+def kept(rows: Iterable[T], seconds: float | None = None) -> list[T]:
+    """All of them, printed as they come; those that there are, when time is up or the process is asked to stop."""
     found: list[T] = []
-    with bounded():
+    with bounded(seconds):
         for row in rows:
             print(row, flush=True)
             found.append(row)

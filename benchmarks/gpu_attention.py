@@ -2,10 +2,11 @@
 
     python benchmarks/gpu_attention.py [--quick]
 
-Forward and backward in bfloat16; flash attention without the relative term is 1. The relative term is q_i·r_{i−j}, r a
-projection of sinusoids, as in Transformer-XL without global biases; `ours` is what the model does, the others are
-candidates for it; `rope` is flash attention with rotated queries and keys. Peak memory is given beside.
-Appends one line to results.jsonl.
+Forward and backward in bfloat16, compiled and recorded as CUDA graphs (up to commit 66c457a the processor launched all
+kernels); flash attention without the relative term is 1. The relative term is q_i·r_{i−j}, r a projection of sinusoids,
+as in Transformer-XL without global biases; `ours` is what the model does (pieces of 512), the others are candidates for
+it; `rope` is flash attention with rotated queries and keys. Peak memory is given beside. Appends one line to
+results.jsonl.
 """
 
 from __future__ import annotations

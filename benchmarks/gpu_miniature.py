@@ -10,7 +10,9 @@ shape. Compile caches are shared and empty at first: `cold_s` is from the start 
 end of its first step, `warm_s` that of the second, alone (`warm_imported_s` and `warm_built_s` say how much of it went
 before the step), and `next_s` that of another run in the first process, as a sweep's worker takes one after another;
 target under ten seconds.
-Of several sizes there is `mixed`, too: one process of each, all at once, as a sweep over sizes has them.
+Of several sizes there is `mixed`, too: one process of each, all at once, as a sweep over sizes has them. `4/…` are of
+four processes together: `slowest` is the least rate of one of them, `begun_s` when the last had taken its first step,
+`mib` the memory of all (up to commit 66c457a of one).
 `--mps` lets kernels of several processes run at once, where the driver has that service; else they take turns. Appends
 one line.
 """
@@ -200,7 +202,8 @@ def totals(what: str, prefix: str, each: list[dict[str, float]]) -> dict[str, fl
     rates, begun = [one["tokens"] / one["seconds"] for one in each], max(one["begun_s"] for one in each)
     words = f"{sum(rates) / 1e6:.3f}M tokens/s, {sum(rates) / TARGET:.2f} of the target"
     print(f"  {what}: {words}, begun within {begun:.1f} s", flush=True)
-    found = {"tokens_per_s": sum(rates), "slowest": min(rates), "begun_s": begun, "mib": each[0]["peak_mib"]}
+    found = {"tokens_per_s": sum(rates), "slowest": min(rates), "begun_s": begun}
+    found["mib"] = sum(one["peak_mib"] for one in each)
     return {prefix + key: value for key, value in found.items()}
 
 
@@ -227,6 +230,16 @@ def tried(what: str, work: Callable[[dict[str, float]], None], figures: dict[str
             print(f"{what}: {process} begins {soon}, {found[key]:.1f} s", flush=True)
 
 
+def best(figures: dict[str, float]) -> dict[str, float]:
+    """Of each row, the most tokens per second whatever the number of processes."""
+    found: dict[str, float] = {}
+    for key, value in figures.items():
+        if key.endswith("/tokens_per_s"):
+            what = key.split("/")[0]
+            found[what] = max(value, found.get(what, 0.0))
+    return found
+
+
 def main() -> None:
     options = parse()
     if options.child:
@@ -244,8 +257,8 @@ def main() -> None:
                     tried(f"{size} {router}", partial(measure, size, router, options, Path(folder)), figures)
                 if len(options.sizes) > 1:
                     tried(f"mixed {router}", partial(mixed, router, options, Path(folder)), figures)
-        most = max((value for key, value in figures.items() if key.endswith("/tokens_per_s")), default=float("nan"))
-        print(f"most in total: {most / 1e6:.2f}M tokens/s, {most / TARGET:.2f} of the target", flush=True)
+        for what, total in best(figures).items():
+            print(f"{what}: {total / 1e6:.2f}M tokens/s at best, {total / TARGET:.2f} of the target", flush=True)
     if not options.quick:
         data = f"{options.sequences} × {options.length} random tokens of {options.vocabulary:,}, {options.positions}"
         data += f", {'with' if mps else 'without'} MPS"

@@ -5,8 +5,9 @@
 Parts, on a model of about 3M with E = 8 and sequences of 512:
 - curves: 300 steps of three seeds, with all fast paths, without each, and with each option that saves memory
   (proof_paths.py). Verdict: the largest difference of the smoothed mean curves over the standard deviation between the
-  reference's seeds; 1 or less passes. Beside it the most memory it took and, unless --no-float32, how far each is from
-  a plain float32 run, below 0 where its loss is less: the most along the curve.
+  seeds of the reference, which is the one above it in the table; 1 or less passes. Beside it the most memory it took
+  and, unless --no-float32, how far each is from a plain float32 run, below 0 where its loss is less: the most along
+  the curve.
 - gradients: of one step in bfloat16 after some training, against float64 with the same decisions. Target 1e-2, of the
   whole gradient and of every parameter; what plain eager bfloat16 is off by stands beside it, and the most that a
   parameter's error is of its plain one.

@@ -6,8 +6,7 @@
 its blocks compiled; theirs run eager, compiled whole as users do, and compiled with flash attention put right. `of
 eager` and so on are theirs over ours: above 1 ours is faster, or smaller. The targets were set against Llama compiled
 and Mixtral eager. (In lines before commit 66c457a `as shipped` is of the best of eager and compiled, `ratio` of the
-best of all three, and an optimiser's time is a whole step's less that of forward and backward; in the first line of
-66c457a it is what the processor takes to launch it. Neither is to be trusted.)
+best of all three.)
 R = 1, so every block is routed in both. Ours drops nothing and does all of Mixtral's work; at
 capacity 2, beside it, what finds no slot is dropped (`kept` says how much was not). With 64 experts only forward and
 backward: masters and moments of all would not fit.

@@ -2,8 +2,10 @@
 
     python benchmarks/results_md.py [--check]
 
-Nothing in it is typed by hand, and the same ledger gives the same page. `--check` writes nothing and exits with 1 when
-the page is not what the ledger gives.
+Nothing in it is typed by hand, and the same ledger gives the same page. What each benchmark is to reach (targets.py)
+comes first. Figures that turned out wrong stay in the ledger, and the line says so: `withdrawn` maps a column to the
+reason, which stands on the page in its place. `--check` writes nothing and exits with 1 when the page is not what the
+ledger gives.
 """
 
 from __future__ import annotations
@@ -12,10 +14,13 @@ import argparse
 import ast
 import json
 import math
+import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
+
+from targets import TARGETS
 
 HERE = Path(__file__).parent
 LEDGER, PAGE = HERE / "results.jsonl", HERE / "RESULTS.md"
@@ -25,7 +30,7 @@ HEAD = """# Results
 
 Written by `python benchmarks/results_md.py` from results.jsonl: of every GPU benchmark and device the figures of each
 row's newest commit, all of them where it was measured more than once. Ratios are against the baseline that the
-benchmark names, measured in the same run. Columns and shapes are explained in the benchmark itself. A commit with
+benchmark names, measured in the same run. Under a benchmark's name stands what its own docstring says. A commit with
 `+changes` had changes beside it that were not yet recorded.
 """
 
@@ -52,19 +57,49 @@ def _row(key: str) -> str:
 
 
 def page(lines: Iterable[dict[str, Any]], folder: Path = HERE) -> str:
-    parts = [HEAD]
-    for name, own in newest(lines).items():
+    shown = newest(_without_withdrawn(line) for line in lines)
+    parts = [HEAD, *reached([line for own in shown.values() for line in own])]
+    for name, own in shown.items():
         parts.append(f"\n## {name}\n\n{about(folder / f'{name}.py')}")
         parts += [section(alike) for alike in gathered(own)]
-    if len(parts) == 1:
+    if not shown:
         parts.append("\nThere are none yet.\n")
     return "".join(parts)
 
 
+def _without_withdrawn(line: dict[str, Any]) -> dict[str, Any]:
+    wrong = line.get("withdrawn", {})
+    figures = {key: value for key, value in line["figures"].items() if key.split("/", 1)[-1] not in wrong}
+    return {**line, "device": re.sub(r" \(cuda\)$", "", line["device"]), "figures": figures}
+
+
+def reached(lines: list[dict[str, Any]]) -> Iterator[str]:
+    """A table of targets by device: of several figures the one farthest from it, and how many meet it."""
+    for device in sorted({line["device"] for line in lines}):
+        own = [line for line in lines if line["device"] == device]
+        rows = []
+        for target in TARGETS:
+            values = target.values(own)
+            if not values:
+                continue
+            worst = min(values) if target.least is not None else max(values)
+            met = sum(map(target.meets, values))
+            said = ("yes" if met else "no") if len(values) == 1 else f"{met} of {len(values)}"
+            rows.append(f"| {escaped(target.words)} | {target.wanted} | {cell(worst)} | {said} |\n")
+        if rows:
+            yield f"\n## What was to be reached, {escaped(device)}\n\n"
+            yield "Where there is more than one figure, the one that is farthest off is shown.\n\n"
+            yield "| | wanted | figure | met |\n| --- | ---: | ---: | ---: |\n" + "".join(rows)
+
+
 def about(script: Path) -> str:
-    """The first sentence of its docstring."""
+    """Its docstring but for how it is called, with the figure that it says it draws."""
     said = ast.get_docstring(ast.parse(script.read_text(encoding="utf-8"))) if script.is_file() else None
-    return said.split("\n\n")[0] + "\n" if said else ""
+    if not said:
+        return ""
+    paragraphs = [part for part in said.split("\n\n") if not part.startswith("    ")]
+    paragraphs += [f"![{name}]({name})" for name in re.findall(r"benchmarks/(figures/\w+\.svg)", said)]
+    return "\n\n".join(paragraphs) + "\n"
 
 
 def gathered(lines: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
@@ -80,14 +115,16 @@ def section(lines: list[dict[str, Any]]) -> str:
     newest, rows = lines[0], [row for line in lines for row in _rows(line)]
     columns = list(dict.fromkeys(column for _, row in rows for column in row))
     head = f"\n### {escaped(newest['device'])}\n\n{escaped(newest['data'])}. "
-    head += f"{newest['date'][:10]}, commit {newest['commit']}.\n\n"
+    head += f"{newest['date'][:16].replace('T', ' ')} UTC, commit {newest['commit']}.\n\n"
     grid = [["", *map(escaped, columns)], ["---", *["---:"] * len(columns)]]
     grid += [[escaped(name), *(cell(row.get(column)) for column in columns)] for name, row in rows]
     failures = [
         f"- {escaped(name)}, {escaped(column)}: {escaped(value)}\n"
         for name, row in rows for column, value in row.items() if isinstance(value, str)
     ]  # fmt: skip
-    return head + "".join(f"| {' | '.join(cells)} |\n" for cells in grid) + ("\n" + "".join(failures)) * bool(failures)
+    wrong = dict(item for line in lines for item in line.get("withdrawn", {}).items())
+    notes = failures + [f"- {escaped(column)} is withdrawn: {escaped(why)}\n" for column, why in wrong.items()]
+    return head + "".join(f"| {' | '.join(cells)} |\n" for cells in grid) + ("\n" + "".join(notes)) * bool(notes)
 
 
 def _rows(line: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:

@@ -3,7 +3,8 @@
 K = 1, R = ½, nothing dropped unless asked, random tokens. A router's figures are its time over that of `switch` and
 over that of the dense model. All models of a size take turns, unless their weights would fill half of a GPU: then they
 are measured one after the other.
-`whole` adds the optimiser's step (float32 masters, AdamW), alone and amortised over the paper's batch of 256 sequences.
+The whole step, the optimiser alone (float32 masters, AdamW) and its part amortised over the paper's batch of 256
+sequences stand beside, of models whose optimiser fits.
 Graphs compiled and waits for the device are counted in a step after the first ones.
 
 Shapes: B batch, S sequence, T = B·S tokens.
@@ -40,8 +41,10 @@ from routelaw.training.optimizer import Optimizer
 from routelaw.training.step import layer_losses, step_context, take_step, weighted_sum
 
 PAPER_BATCH = 256
-MOST_OPTIMIZED = 5e9
-"""Parameters: with masters and moments they take 20 bytes each."""
+MOST_OPTIMIZED, OPTIMIZED_BYTES = 5e9, 14
+"""Parameters that an optimiser is timed of, and the bytes of each: master, two moments, gradient."""
+SECONDS = 3.0
+"""That each model is raced for."""
 VARIANTS = 64
 """Of a block, that the compiler may make: some for every router."""
 FB, STEP, ALONE = "fb (ms)", "step (ms)", "optimizer (ms)"
@@ -58,8 +61,8 @@ class Options:
     vocabulary: int = 32_000
     capacity: float = 0.0
     """0 drops nothing: what a router drops is not computed, and it would look quick."""
-    whole: bool = False
-    """Time the optimiser's step, too."""
+    whole: bool = True
+    """Time the whole step, too."""
     compile: bool = CUDA
 
     def spec(self, size: str, router: str, positions: str) -> RunSpec:
@@ -115,47 +118,53 @@ def waits(work: Work, what: str) -> dict[str, str]:
 
 
 def rows(options: Options) -> Iterator[Row]:
+    """As they are ready: who stops in between keeps those that were."""
     for positions, size in product(options.positions, options.sizes):
         times: dict[str, float] = {}
-        in_turn = fits(options.spec(size, router, positions) for router in options.routers)
+        in_turn = fits([options.spec(size, router, positions) for router in options.routers], options.whole)
         for group in [options.routers] if in_turn else [(router,) for router in options.routers]:
-            found = _raced(size, positions, group, options)
+            with torch._dynamo.config.patch(recompile_limit=VARIANTS):
+                yield from _raced({router: f"{size} {positions} {router}" for router in group}, options, times)
             release()
-            times |= {router: r.figures[FB] for router, r in found.items() if FB in r.figures}
-            for router, r in found.items():
-                both = [other for other in ("dense", "switch") if {other, router} <= times.keys()]
-                over = row(r.name, {f"over {other}": times[router] / times[other] for other in both})
-                yield replace(r, figures={**over.figures, **r.figures})
 
 
-def fits(specs: Iterable[RunSpec]) -> bool:
-    """Whether all models may be there at once; the other half is for gradients and activations of one."""
+def fits(specs: list[RunSpec], whole: bool) -> bool:
+    """Whether all models may be there at once, and the optimiser of one; half is for gradients and activations."""
     if not CUDA:
         return True
-    weights = sum(spec.counts.total_params for spec in specs) * DTYPE.itemsize
-    return weights < torch.cuda.get_device_properties(DEVICE).total_memory / 2
+    sizes = [spec.counts.total_params for spec in specs]
+    optimized = [size for size in sizes if whole and size < MOST_OPTIMIZED]
+    needed = sum(sizes) * DTYPE.itemsize + max(optimized, default=0) * OPTIMIZED_BYTES
+    return needed < torch.cuda.get_device_properties(DEVICE).total_memory / 2
 
 
-def _raced(size: str, positions: str, routers: tuple[str, ...], options: Options) -> dict[str, Row]:
-    names = {router: f"{size} {positions} {router}" for router in routers}
+def _raced(names: dict[str, str], options: Options, times: dict[str, float]) -> Iterator[Row]:
+    """`times` of forward and backward, by router: those so far, to which these are added."""
     trials: dict[str, Trial] = {}
-    found: dict[str, Row] = {}
     for router, name in names.items():
+        size, positions, _ = name.split()
         try:
             trials[router] = Trial(name, options.spec(size, router, positions), options)
         except Exception as error:
-            found[router] = row(name, {}, {ALL: reason(error)})
-    with torch._dynamo.config.patch(recompile_limit=VARIANTS):
-        ran = race({router: trial.forward_and_backward for router, trial in trials.items()})
-        found |= {router: row(names[router], {}, {FB: why}) for router, why in ran.failures.items()}
-        for router, ms in ran.ms.items():
+            yield row(name, {}, {ALL: reason(error)})
+    contestants = {router: trial.forward_and_backward for router, trial in trials.items()}
+    ran = race(contestants, budget_s=SECONDS * len(trials))
+    contestants.clear()
+    times |= ran.ms
+    for router in list(trials):
+        trial = trials.pop(router)
+        if router in ran.failures:
+            yield row(names[router], {}, {FB: ran.failures[router]})
+        else:
             try:
-                found[router] = trials[router].row(ms)
+                found = trial.row(ran.ms[router])
             except Exception as error:
-                found[router] = row(names[router], {}, {ALL: reason(error)})
-            trials.pop(router)
-            give_back()  # its optimiser, for the next one's
-    return {router: found[router] for router in routers}
+                found = row(names[router], {FB: ran.ms[router]}, {ALL: reason(error)})
+            both = [other for other in ("dense", "switch") if other in times]
+            over = row(found.name, {f"over {other}": times[router] / times[other] for other in both})
+            yield replace(found, figures={**over.figures, **found.figures})
+        del trial
+        give_back()  # its optimiser, for the next one's
 
 
 def optimizer_alone(optimizer: Optimizer, gradients: Work) -> Work:
@@ -206,7 +215,8 @@ class Trial:
         if self.options.whole and self.spec.counts.total_params < MOST_OPTIMIZED:
             more, why = self._whole(fb_ms)
             figures, failures = figures | more, failures | why
-        figures["tokens per s"] = 1e3 * self.options.tokens / figures.get(STEP, fb_ms)
+        rates = {"tokens per s": STEP, "fb tokens per s": FB}
+        figures |= {name: 1e3 * self.options.tokens / figures[of] for name, of in rates.items() if of in figures}
         if self.options.compile:
             figures |= {"graphs": first, "graphs later": self.graphs - first}
         return row(self.name, figures, failures)
@@ -242,9 +252,10 @@ def table(options: Options, rows: Iterable[Row]) -> Table:
         STEP: "with the optimiser",
         ALONE: "clipping, update and the copy in bfloat16 alone, gradients being there",
         "amortised (ms)": f"a step, were the optimiser's part shared by {PAPER_BATCH} sequences",
-        "tokens per s": "of the whole step where it was timed",
+        "tokens per s": "of the whole step",
+        "fb tokens per s": "of forward and backward",
         "fb peak (MiB)": "what forward and backward allocate",
-        "graphs": "compiled in the first steps",
+        "graphs": "compiled for it in the first passes, beyond those that models before it had left",
         "graphs later": "compiled after them",
         "waits": "for the device in forward and backward: 0 or 1",
         "waits in step": "the same of the step",

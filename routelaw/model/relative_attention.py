@@ -4,9 +4,10 @@ No fused attention of torch has such a term. `biased` works it out for all pairs
 `in_pieces` takes a piece of the queries at a time with the keys up to its end, so that nearly half of the pairs are
 never made, and writes the products out: what lies between them a compiler makes into one kernel. On an H200, forward
 and backward, compiled, against flash attention without the term, at (batch, length, heads, key size) (8, 2048, 8, 64),
-(8, 2048, 16, 64) and (4, 2048, 16, 128): `biased` 6.4, 8.3 and 6.7 times, FlexAttention with scores read in its kernel
-7.4, 9.5 and 5.2, `in_pieces` of 512 4.8, 5.0 and 3.8, and with the least memory (benchmarks/gpu_attention.py; before
-its weights were kept in narrow numbers). On a CPU, where `biased` is one call, it stays.
+(8, 2048, 16, 64) and (4, 2048, 16, 128), launched kernel by kernel: `biased` 6.4, 8.3 and 6.7 times, FlexAttention with
+scores read in its kernel 7.4, 9.5 and 5.2, `in_pieces` of 512 4.8, 5.0 and 3.8, and with the least memory
+(benchmarks/gpu_attention.py, 2026-11-15, before its weights were kept in narrow numbers). On a CPU, where `biased` is
+one call, it stays.
 
 Shapes: B batch, H heads, S sequence, V key/value size, R rows of a piece.
 """

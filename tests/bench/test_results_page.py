@@ -15,6 +15,11 @@ FOLDER = Path(__file__).parents[2] / "benchmarks"
 SCRIPT = FOLDER / "results_md.py"
 
 
+@pytest.fixture(autouse=True)
+def _beside(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(FOLDER))
+
+
 def script(name: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
     assert spec is not None
@@ -49,7 +54,7 @@ def test_the_newest_line_of_each_device() -> None:
     assert page.index("## gpu_attention") < page.index("## gpu_layer")
     assert page.index("### New GPU", page.index("## gpu_layer")) < page.index("### Old GPU")
     assert "| row | 0.8765 | 123,456 |\n| other | 0.25 | – |" in page
-    assert "65,536 tokens. 2026-11-03, commit c3." in page
+    assert "65,536 tokens. 2026-11-03 10:00 UTC, commit c3." in page
     assert "| row | 0.5 |" in page
     assert "commit c2" not in page
     assert "seconds" not in page
@@ -70,6 +75,30 @@ def test_a_second_run_of_a_commit_hides_nothing() -> None:
     assert "0.9" not in page
     assert "1.1" not in page
     assert "| more | 7 | 8 |" in page
+
+
+def test_what_was_withdrawn_is_said_and_not_shown() -> None:
+    wrong = line("gpu_step", "GPU", 9, row__ours=0.9, row__optimizer=77.0) | {"withdrawn": {"optimizer": "launched"}}
+    page = script("results_md").page([wrong])
+    assert "77" not in page
+    assert "- optimizer is withdrawn: launched" in page
+
+
+def test_targets_take_the_figure_that_is_farthest_off() -> None:
+    said = {"130M rope s-base": (0.99, 1.035), "130M rope hash": (1.0,), "370M rope rl-r": (1.07,)}
+    lines = [line("gpu_step", "GPU", 9, **{f"{row}__over switch": v}) for row, values in said.items() for v in values]
+    page = script("results_md").page(lines)
+    assert "| S-BASE over Switch, 130M, E = 64, R = ½ | ≤ 1.03 | 1.035 | 1 of 2 |" in page
+    assert "| HASH over Switch, 130M, E = 64, R = ½ | ≤ 1 | 1 | yes |" in page
+    assert "| RL-R over Switch, 370M, E = 64, R = ½ | ≤ 1.06 | 1.07 | no |" in page
+    assert "S-BASE over Switch, 370M" not in page, "not measured"
+
+
+def test_every_target_is_of_a_column_that_was_once_measured() -> None:
+    """A pattern that fits nothing would never be missed."""
+    ledger = [json.loads(text) for text in (FOLDER / "results.jsonl").read_text(encoding="utf-8").splitlines()]
+    waiting = {target.words for target in script("targets").TARGETS if not target.values(ledger)}
+    assert waiting <= {"tokens/s of one of each size", "Mixtral compiled over ours: forward and backward, E = 64"}
 
 
 def test_failures_are_listed_and_their_words_are_no_markup() -> None:
@@ -104,8 +133,7 @@ def test_check_says_when_the_page_is_stale(tmp_path: Path) -> None:
     assert sorted(p.name for p in tmp_path.iterdir()) == ["RESULTS.md", "results.jsonl"]
 
 
-def test_the_figure_is_drawn_from_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(FOLDER))
+def test_the_figure_is_drawn_from_a_table(tmp_path: Path) -> None:
     drawing = script("gpu_experts")
     rows = {f"E={e}": {"E": e, "routed (ms)": 1 + e / 10, "dense (ms)": 1.0, "floor (ms)": e / 20} for e in (1, 8, 64)}
     rows["E=512"] = {}  # did not fit
