@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -137,6 +139,50 @@ def test_a_row_that_cannot_begin_says_why(monkeypatch: pytest.MonkeyPatch, modul
 def test_a_whole_step_is_timed_apart() -> None:
     row = small("models", routers=("dense",), whole=True).rows["0.05M rope dense"]
     assert row["amortised (ms)"] == pytest.approx(row["fb (ms)"] + row["optimizer (ms)"] * 2 / 256, rel=1e-2)
+
+
+def test_models_take_turns_where_they_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    specs = [replace(models.QUICK, experts=8).spec("0.05M", router, "rope") for router in ("dense", "s-base")]
+    weights = [spec.counts.total_params for spec in specs]
+    needed = 2 * (sum(weights) * models.DTYPE.itemsize)
+    assert models.fits(specs, whole=True), "on a CPU they always do"
+    monkeypatch.setattr(models, "CUDA", True)
+    for memory, whole, answer in ((needed + 2, False, True), (needed - 2, False, False), (needed + 2, True, False),
+                                  (needed + 2 + 28 * max(weights), True, True)):  # fmt: skip
+        monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _, m=memory: SimpleNamespace(total_memory=m))
+        assert models.fits(specs, whole) is answer
+
+
+@pytest.mark.parametrize("in_turn", [True, False])
+def test_a_model_that_fails_leaves_the_others(monkeypatch: pytest.MonkeyPatch, in_turn: bool) -> None:
+    honest = models.Trial.forward_and_backward
+
+    def broken(trial: models.Trial) -> None:
+        if trial.spec.router.name == "switch":
+            raise RuntimeError("no kernel")
+        honest(trial)
+
+    monkeypatch.setattr(models.Trial, "forward_and_backward", broken)
+    monkeypatch.setattr(models, "fits", lambda specs, whole: in_turn)
+    table = small("models", routers=("dense", "switch", "hash"), whole=False)
+    assert list(table.rows) == ["0.05M rope dense", "0.05M rope switch", "0.05M rope hash"]
+    assert [str(failure) for failure in table.failures] == [
+        "0.05M rope switch: fb (ms) failed: RuntimeError: no kernel"
+    ]
+    assert table.rows["0.05M rope hash"]["over dense"] > 0
+    assert "over switch" not in table.rows["0.05M rope hash"]
+
+
+def test_who_stops_keeps_the_rows_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = models.rows(replace(models.QUICK, tokens=64, length=32, compile=False, whole=False))
+    assert next(rows).name == "0.05M rope dense"
+
+    def stopped(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(models.Trial, "row", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        next(rows)
 
 
 def test_an_optimizer_alone_updates_with_gradients_that_are_there() -> None:
