@@ -8,8 +8,8 @@ positions, a vocabulary of 8,192, the real optimiser, blocks compiled, steps rec
 begin together and stop after the same time. Target: 4M tokens/s in total. The baseline is one process of the same
 shape. Compile caches are shared and empty at first: `cold_s` is from the start of the first process of a shape to the
 end of its first step, `warm_s` that of the second, alone (`warm_imported_s` and `warm_built_s` say how much of it went
-before the step), and `next_s` that of another run in the first process, as a sweep's worker takes one after another;
-target under ten seconds.
+before the step), and `next_s` that of another run in the first process, as a sweep's worker takes one after another,
+until its step is recorded (up to commit 66c457a to the end of its first step); target under ten seconds.
 Of several sizes there is `mixed`, too: one process of each, all at once, as a sweep over sizes has them. `4/…` are of
 four processes together: `slowest` is the least rate of one of them, `begun_s` when the last had taken its first step,
 `mib` the memory of all (up to commit 66c457a of one).
@@ -105,7 +105,9 @@ def train(options: argparse.Namespace) -> None:
         del take
         release()
         again = time.perf_counter()
-        made()(tokens_BS, step=0)
+        take = made()
+        for step in range(first):
+            take(tokens_BS, step=step)
         wait()
         found["next_s"] = time.perf_counter() - again
     unfinished = own.with_suffix(".partial")

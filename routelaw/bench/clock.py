@@ -38,6 +38,8 @@ class Race:
 
     ms: dict[str, float]
     failures: dict[str, str]
+    spread: dict[str, float]
+    """Of the rounds: the largest less the least, over what is taken for typical."""
 
     def ratio(self, over: str, under: str) -> float:
         """nan where one of them is missing."""
@@ -78,7 +80,9 @@ def race(
         for name, work in able.items():
             taken[name].append(_milliseconds(work, calls[name]))
     typical = statistics.median if CUDA else min
-    return Race({name: typical(times) for name, times in taken.items()}, failures)
+    ms = {name: typical(times) for name, times in taken.items()}
+    spread = {name: (max(times) - min(times)) / ms[name] for name, times in taken.items()}
+    return Race(ms, failures, spread)
 
 
 def recorded(work: Work) -> Work:

@@ -157,7 +157,7 @@ def _raced(names: dict[str, str], options: Options, times: dict[str, float]) -> 
             yield row(names[router], {}, {FB: ran.failures[router]})
         else:
             try:
-                found = trial.row(ran.ms[router])
+                found = trial.row(ran.ms[router], ran.spread[router])
             except Exception as error:
                 found = row(names[router], {FB: ran.ms[router]}, {ALL: reason(error)})
             both = [other for other in ("dense", "switch") if other in times]
@@ -207,16 +207,17 @@ class Trial:
         (nll_T.sum() / nll_T.numel() + weighted_sum(self.model, losses, nll_T)).backward()
         self.graphs += graphs_made() - before
 
-    def row(self, fb_ms: float) -> Row:
+    def row(self, fb_ms: float, fb_spread: float) -> Row:
         """All figures, given the time of forward and backward."""
-        figures, first = {FB: fb_ms, "fb peak (MiB)": peak_mib(self.forward_and_backward)}, self.graphs
+        figures = {FB: fb_ms, "fb spread": fb_spread, "fb peak (MiB)": peak_mib(self.forward_and_backward)}
+        first = self.graphs
         failures = waits(self.forward_and_backward, "forward and backward")
         figures |= {"waits": len(failures)} if CUDA else {}
         if self.options.whole and self.spec.counts.total_params < MOST_OPTIMIZED:
             more, why = self._whole(fb_ms)
             figures, failures = figures | more, failures | why
-        rates = {"tokens per s": STEP, "fb tokens per s": FB}
-        figures |= {name: 1e3 * self.options.tokens / figures[of] for name, of in rates.items() if of in figures}
+        if STEP in figures:
+            figures["tokens per s"] = 1e3 * self.options.tokens / figures[STEP]
         if self.options.compile:
             figures |= {"graphs": first, "graphs later": self.graphs - first}
         return row(self.name, figures, failures)
@@ -249,11 +250,11 @@ def table(options: Options, rows: Iterable[Row]) -> Table:
         "over dense": "forward and backward, over the dense model's",
         "over switch": "the same, over Switch's",
         FB: "forward and backward",
+        "fb spread": "the largest of its times less the least, over the one shown",
         STEP: "with the optimiser",
         ALONE: "clipping, update and the copy in bfloat16 alone, gradients being there",
         "amortised (ms)": f"a step, were the optimiser's part shared by {PAPER_BATCH} sequences",
         "tokens per s": "of the whole step",
-        "fb tokens per s": "of forward and backward",
         "fb peak (MiB)": "what forward and backward allocate",
         "graphs": "compiled for it in the first passes, beyond those that models before it had left",
         "graphs later": "compiled after them",
