@@ -145,8 +145,8 @@ def noise_on_the_way(study: Study, share: float) -> float:
     rows = rows.assign(share=(rows["tokens"] / rows["tokens_planned"]).round(6), log_loss=np.log10(rows[VALIDATION]))
     variances = []
     for _, own in rows.groupby([*SAME_MODEL, "tokens_planned"], dropna=False):
-        seeds = own.pivot_table(index="share", columns="run_id", values="log_loss").dropna()
-        if seeds.shape[1] > 1:
+        if own["run_id"].nunique() > 1:
+            seeds = own.pivot_table(index="share", columns="run_id", values="log_loss").dropna()
             variances.append(seeds.var(axis=1))
     pooled = pd.concat(variances, axis=1).mean(axis=1) if variances else pd.Series(dtype=float)
     if pooled.empty or not pooled.iloc[-1]:

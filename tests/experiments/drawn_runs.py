@@ -156,8 +156,9 @@ def drawn_routing(world: World, sizes: tuple[str, ...] = SIZES, seed: int = 0) -
     for spec in specs(world, sizes):
         if spec.router.name != "dense":
             final = max(true_excess(world, spec) + world.excess_noise * rng.standard_normal(), 0.0)
+            run_id = spec.run_id
             rows += [
-                {"run_id": spec.run_id, "step": spec.train.steps * tenth // 10, "block": block,
+                {"run_id": run_id, "step": spec.train.steps * tenth // 10, "block": block,
                  "oversubscribed": final if tenth > 8 else (1 + final) / 2, "dropped": final / 2}
                 for tenth in range(1, 11) for block in (1, 3)
             ]  # fmt: skip
@@ -171,18 +172,20 @@ def true_frame(world: World, sizes: tuple[str, ...] = SIZES) -> pd.DataFrame:
         final, counts = true_log_loss(world, spec), spec.counts
         dense = true_log_loss(world, replace(spec, router=RouterSpec()))
         transfer = world.transfer * (np.log10(counts.active_params) - 6) + 0.05
+        of_run = {
+            "run_id": spec.run_id, "router": spec.router.name, "variant": spec.variant,
+            "size": size_label(counts.active_params), "experts": spec.router.experts, "k": spec.router.k,
+            "routing_frequency": spec.routing_frequency, "seed": spec.train.seed,
+            "tokens_planned": spec.tokens_after(spec.train.steps), "active_params": counts.active_params,
+            "total_params": counts.total_params, "flops_per_token": counts.flops_per_token,
+        }  # fmt: skip
         for tenth in range(1, 11):
             step = spec.train.steps * tenth // 10
             unfinished = 1 - world.schedule * (1 - tenth / 10)
             log_loss = dense + (final - dense) * unfinished - 0.05 * np.log10(step / STEPS)
             rows.append({
-                "run_id": spec.run_id, "router": spec.router.name, "variant": spec.variant,
-                "size": size_label(counts.active_params), "experts": spec.router.experts, "k": spec.router.k,
-                "routing_frequency": spec.routing_frequency, "seed": spec.train.seed, "step": step,
-                "tokens": spec.tokens_after(step), "tokens_planned": spec.tokens_after(spec.train.steps),
-                "status": "finished" if tenth == 10 else "running", "active_params": counts.active_params,
-                "total_params": counts.total_params, "flops_per_token": counts.flops_per_token,
-                "loss_validation": 10**log_loss,
+                **of_run, "step": step, "tokens": spec.tokens_after(step),
+                "status": "finished" if tenth == 10 else "running", "loss_validation": 10**log_loss,
                 "loss_c4": 10 ** (log_loss + transfer), "loss_wikitext103": 10 ** (log_loss + 0.08),
             })  # fmt: skip
     return pd.DataFrame(rows)
