@@ -23,7 +23,7 @@ setup: $(STAMP)  ## create .venv from the pinned constraints.txt
 demo: $(STAMP)  ## the whole loop, small: corpus, sweep, laws, page (a few minutes on two cores)
 	$(BIN)/routelaw demo --out out/demo
 
-test: $(STAMP)  ## the test suite (CPU; ten minutes on two cores)
+test: $(STAMP)  ## the test suite (CPU; ten to twelve minutes on two cores)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 $(INTERPRETER)/.installed: pyproject.toml constraints.txt

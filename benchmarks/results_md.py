@@ -57,7 +57,7 @@ def _row(key: str) -> str:
 
 
 def page(lines: Iterable[dict[str, Any]], folder: Path = HERE) -> str:
-    shown = newest(_without_withdrawn(line) for line in lines)
+    shown = newest(_shown(line) for line in lines)
     parts = [HEAD, *reached([line for own in shown.values() for line in own])]
     for name, own in shown.items():
         parts.append(f"\n## {name}\n\n{about(folder / f'{name}.py')}")
@@ -67,7 +67,8 @@ def page(lines: Iterable[dict[str, Any]], folder: Path = HERE) -> str:
     return "".join(parts)
 
 
-def _without_withdrawn(line: dict[str, Any]) -> dict[str, Any]:
+def _shown(line: dict[str, Any]) -> dict[str, Any]:
+    """Without what was withdrawn, and a GPU by the name that it has in newer lines."""
     wrong = line.get("withdrawn", {})
     figures = {key: value for key, value in line["figures"].items() if key.split("/", 1)[-1] not in wrong}
     return {**line, "device": re.sub(r" \(cuda\)$", "", line["device"]), "figures": figures}
@@ -82,10 +83,10 @@ def reached(lines: list[dict[str, Any]]) -> Iterator[str]:
             values = target.values(own)
             if not values:
                 continue
-            worst = min(values) if target.least is not None else max(values)
             met = sum(map(target.meets, values))
             said = ("yes" if met else "no") if len(values) == 1 else f"{met} of {len(values)}"
-            rows.append(f"| {escaped(target.words)} | {target.wanted} | {cell(worst)} | {said} |\n")
+            figure = cell(target.farthest(values))
+            rows.append(f"| {escaped(target.words)} | {target.wanted} | {figure} | {said} |\n")
         if rows:
             yield f"\n## What was to be reached, {escaped(device)}\n\n"
             yield "Where there is more than one figure, the one that is farthest off is shown.\n\n"

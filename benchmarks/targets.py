@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -16,15 +17,19 @@ class Target:
     """A pattern of whole names."""
     column: str
     """A pattern, too."""
-    least: float | None = None
-    most: float | None = None
+    least: float = -math.inf
+    most: float = math.inf
 
     @property
     def wanted(self) -> str:
-        return f"≥ {self.least:,.12g}" if self.least is not None else f"≤ {self.most:,.4g}"
+        return f"≤ {self.most:,.4g}" if math.isinf(self.least) else f"≥ {self.least:,.12g}"
 
     def meets(self, value: float) -> bool:
-        return value >= self.least if self.least is not None else value <= (self.most or 0.0)
+        return self.least <= value <= self.most
+
+    def farthest(self, values: Iterable[float]) -> float:
+        """The one that is hardest put to meet it."""
+        return max(values) if math.isinf(self.least) else min(values)
 
     def values(self, lines: Iterable[dict[str, Any]]) -> list[float]:
         """In all lines of its benchmark, as they come."""

@@ -124,7 +124,7 @@ def rows(options: Options) -> Iterator[Row]:
         in_turn = fits([options.spec(size, router, positions) for router in options.routers], options.whole)
         for group in [options.routers] if in_turn else [(router,) for router in options.routers]:
             with torch._dynamo.config.patch(recompile_limit=VARIANTS):
-                yield from _raced({router: f"{size} {positions} {router}" for router in group}, options, times)
+                yield from _raced(size, positions, group, options, times)
             release()
 
 
@@ -138,11 +138,13 @@ def fits(specs: list[RunSpec], whole: bool) -> bool:
     return needed < torch.cuda.get_device_properties(DEVICE).total_memory / 2
 
 
-def _raced(names: dict[str, str], options: Options, times: dict[str, float]) -> Iterator[Row]:
+def _raced(
+    size: str, positions: str, routers: tuple[str, ...], options: Options, times: dict[str, float]
+) -> Iterator[Row]:
     """`times` of forward and backward, by router: those so far, to which these are added."""
+    names = {router: f"{size} {positions} {router}" for router in routers}
     trials: dict[str, Trial] = {}
     for router, name in names.items():
-        size, positions, _ = name.split()
         try:
             trials[router] = Trial(name, options.spec(size, router, positions), options)
         except Exception as error:
