@@ -1,7 +1,8 @@
 """Miniature models side by side on one GPU: tokens per second of all of them together, and how soon a run begins.
 
     python benchmarks/gpu_miniature.py [--quick] [--sizes 0.8M 3M 8M 20M] [--routers dense s-base hash]
-        [--processes 1 2 4 8] [--sequences 64] [--seconds 4] [--mps] [--budget-s 540]
+        [--processes 1 2 4 8] [--sequences 64] [--seconds 4] [--mps] [--only-mixed]
+        [--budget-s 540]
 
 Every process trains a model of its own on random tokens, 64 × 512 a step, as runs of experiments/miniature do: rotary
 positions, a vocabulary of 8,192, the real optimiser, blocks compiled, steps recorded as CUDA graphs, bfloat16. All
@@ -255,7 +256,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="routelaw-miniature-") as folder, service(options.mps, Path(folder)) as mps:
         with bounded(options.budget_s):
             for router in options.routers:
-                for size in options.sizes:
+                for size in () if options.only_mixed else options.sizes:
                     tried(f"{size} {router}", partial(measure, size, router, options, Path(folder)), figures)
                 if len(options.sizes) > 1:
                     tried(f"mixed {router}", partial(mixed, router, options, Path(folder)), figures)
@@ -278,6 +279,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--positions", default="rope")
     parser.add_argument("--seconds", type=float, default=4.0, help="that each measurement lasts")
     parser.add_argument("--mps", action="store_true")
+    parser.add_argument("--only-mixed", action="store_true", help="one of each size at once, and nothing else")
     parser.add_argument("--budget-s", type=float, default=540.0, help="everything ends after this many seconds")
     child = parser.add_argument_group("of one process").add_argument
     child("--child", action="store_true", help=argparse.SUPPRESS)

@@ -3,11 +3,11 @@
     python benchmarks/gpu_proof.py [--quick] [--parts steady gradients curves] [--corpus FOLDER] [--budget-s 540]
 
 Parts, on a model of about 3M with E = 8 and sequences of 512:
-- curves: 300 steps of three seeds, with all fast paths, without each, and with each option that saves memory
-  (proof_paths.py). Verdict: the largest difference of the smoothed mean curves over the standard deviation between the
-  seeds of the reference, which is the one above it in the table; 1 or less passes. Beside it the most memory it took
-  and, unless --no-float32, how far each is from a plain float32 run, below 0 where its loss is less: the most along
-  the curve.
+- curves: 300 steps of three seeds, with all fast paths, without each, and with each option that saves memory or kernel
+  that only models of many experts use (proof_paths.py). Verdict: the largest difference of the smoothed mean curves
+  over the standard deviation between the seeds of the reference, which is the one above it in the table; 1 or less
+  passes. Beside it the most memory it took and, unless --no-float32, how far each is from a plain float32 run, below 0
+  where its loss is less: the most along the curve.
 - gradients: of one step in bfloat16 after some training, against float64 with the same decisions. Target 1e-2, of the
   whole gradient and of every parameter; what plain eager bfloat16 is off by stands beside it, and the most that a
   parameter's error is of its plain one.
@@ -215,7 +215,7 @@ def main() -> None:
     parser.add_argument("--steady", nargs="+", default=["dense", "s-base", "switch", "rl-r", "hash"])
     parser.add_argument("--positions", default="xl", choices=POSITIONS, help="of the curves")
     parser.add_argument("--without", nargs="*", default=list(WITHOUT), choices=list(WITHOUT), help="in the curves")
-    parser.add_argument("--options", nargs="*", default=list(WITH), choices=list(WITH), help="that save memory, there")
+    parser.add_argument("--options", nargs="*", default=list(WITH), choices=list(WITH), help="to take up there")
     parser.add_argument("--float32", action=argparse.BooleanOptionalAction, default=True, help="a curve of that, too")
     parser.add_argument("--experts", type=int, default=8)
     parser.add_argument("--seeds", type=int, default=3)

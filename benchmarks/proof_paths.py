@@ -20,6 +20,7 @@ from torch import Tensor
 
 import routelaw.model.attention as attention_module
 import routelaw.model.experts as experts_module
+import routelaw.model.grouped_product as product_module
 import routelaw.routers.gating as gating_module
 import routelaw.routers.reinforce as reinforce_module
 import routelaw.routers.sinkhorn as sinkhorn_module
@@ -38,6 +39,7 @@ RELATIVE = "relative attention in pieces"
 """The path that only positions `xl` take."""
 NARROW = "router's product of narrow numbers"
 DISPATCH = "dispatch kernels"
+FEW_ROWS = "products for few rows"
 
 
 @dataclass(frozen=True)
@@ -215,5 +217,6 @@ WITHOUT: dict[str, Way] = {
 WITH: dict[str, Way] = {
     "bfloat16 moments": Way(fused=True, moments=torch.bfloat16),
     "recomputed blocks": Way(recompute=True),
+    FEW_ROWS: Way(patched=lambda: replaced(product_module, "FEW", 2**31)),
 }
-"""Options that save memory, by what is taken up."""
+"""What these models do without, by what is taken up: options that save memory, and what many experts have."""

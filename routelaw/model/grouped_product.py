@@ -1,7 +1,8 @@
 """One matrix product per expert over rows that are sorted by expert, as one operation to a compiler.
 
-In bfloat16 on a GPU that is `grouped_mm`, with ends that never leave the device; elsewhere one plain product per slice,
-written straight into the result. (On a CPU `grouped_mm` has no float64, wants aligned strides, and was measured within
+In bfloat16 on a GPU that is `grouped_mm`, with ends that never leave the device, and on Hopper kernels of our own where
+experts have few rows each (kernels/few_rows_triton.py); elsewhere one plain product per slice, written straight into
+the result. (On a CPU `grouped_mm` has no float64, wants aligned strides, and was measured within
 5 % of the plain way from width 128 on.) A compiler fuses what stands before and after; it does not look inside, since a
 loop over slices it cannot follow.
 
@@ -22,6 +23,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 HOPPER = 9
+FEW = 128
+"""Rows to an expert on average, up to which our kernels were quicker than torch's; with 256 they were not (LOG.md)."""
+WIDTHS = 128
+"""What a width must be a multiple of for them."""
 
 
 def takes_groups(x: Tensor) -> bool:
@@ -34,10 +39,20 @@ def leaves_empty_groups() -> bool:
     return torch.cuda.is_available() and torch.cuda.get_device_capability()[0] > HOPPER
 
 
+def few_rows(rows: int, experts: int, *widths: int) -> bool:
+    """Whether such a product is for our kernels, on a GPU that they were measured on."""
+    fits = 0 < rows <= FEW * experts and all(width % WIDTHS == 0 for width in widths)
+    return fits and torch.cuda.get_device_capability()[0] == HOPPER
+
+
 @torch.library.custom_op("routelaw::grouped_product", mutates_args=())
 def grouped_product(x_ND: Tensor, weight_EDF: Tensor, ends_E: Tensor) -> Tensor:
     """Rows of expert e (those from end e−1 to end e) times weight e. ends_E is int32."""
     if takes_groups(x_ND):
+        if few_rows(len(x_ND), *weight_EDF.shape):
+            from routelaw.kernels.few_rows_triton import rows_product
+
+            return rows_product(x_ND, weight_EDF, ends_E)
         return F.grouped_mm(x_ND, weight_EDF, offs=ends_E)
     y_NF = x_ND.new_empty(x_ND.shape[0], weight_EDF.shape[2])
     ends = [0, *ends_E.tolist()]
@@ -56,6 +71,10 @@ def _(x_ND: Tensor, weight_EDF: Tensor, ends_E: Tensor) -> Tensor:
 def grouped_weight_gradient(x_ND: Tensor, y_NF: Tensor, ends_E: Tensor) -> Tensor:
     """(E, D, F): of every expert's rows, transposed, times their gradients."""
     if takes_groups(x_ND):
+        if few_rows(len(x_ND), len(ends_E), x_ND.shape[1], y_NF.shape[1]):
+            from routelaw.kernels.few_rows_triton import weight_gradient
+
+            return weight_gradient(x_ND, y_NF, ends_E)
         of_weight = F.grouped_mm(x_ND.T, y_NF, offs=ends_E)
         if leaves_empty_groups():
             empty_E = ends_E.diff(prepend=ends_E.new_zeros(1)) == 0

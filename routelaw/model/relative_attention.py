@@ -3,11 +3,11 @@
 No fused attention of torch has such a term. `biased` works it out for all pairs and hands it over as a mask;
 `in_pieces` takes a piece of the queries at a time with the keys up to its end, so that nearly half of the pairs are
 never made, and writes the products out: what lies between them a compiler makes into one kernel. On an H200, forward
-and backward, compiled, against flash attention without the term, at (batch, length, heads, key size) (8, 2048, 8, 64),
-(8, 2048, 16, 64) and (4, 2048, 16, 128), launched kernel by kernel: `biased` 6.4, 8.3 and 6.7 times, FlexAttention with
-scores read in its kernel 7.4, 9.5 and 5.2, `in_pieces` of 512 4.8, 5.0 and 3.8, and with the least memory
-(benchmarks/gpu_attention.py, 2026-11-15, before its weights were kept in narrow numbers). On a CPU, where `biased` is
-one call, it stays.
+and backward, compiled and recorded, against flash attention without the term, at (batch, length, heads, key size)
+(8, 2048, 8, 64), (8, 2048, 16, 64) and (4, 2048, 16, 128): `biased` 11.3, 11.7 and 10.0 times, FlexAttention with
+scores read in its kernel 12.9, 13.2 and 7.4, `in_pieces` of 256 rows 6.3, 6.2 and 5.0, of 512 5.8, 6.1 and 4.3, of 1024
+6.2, 6.5 and 4.5; those of 512 take the least memory, 564, 1,126 and 702 MiB, where `biased` takes 1,141, 2,278 and
+1,253 (benchmarks/gpu_attention.py, 2026-11-16). On a CPU, where `biased` is one call, it stays.
 
 Shapes: B batch, H heads, S sequence, V key/value size, R rows of a piece.
 """

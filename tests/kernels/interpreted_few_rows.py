@@ -1,0 +1,28 @@
+"""Run as a program under Triton's interpreter: both products, in float32, against loops; a difference is an error."""
+
+from __future__ import annotations
+
+import sys
+
+import torch
+from test_few_rows import LOADS, problem, wanted_gradient, wanted_product
+
+from routelaw.kernels import few_rows_triton
+from routelaw.kernels.few_rows_triton import rows_product, weight_gradient
+
+
+def main(load: str) -> None:
+    few_rows_triton.TILE, few_rows_triton.STEP, few_rows_triton.STEP_OF_ROWS = 16, 8, 4
+    x_ND, weight_EDF, y_NF, ends_E = problem(LOADS[load], 32, 48, torch.float32)
+    written = int(ends_E[-1])
+    for a, weight in ((x_ND, weight_EDF), (y_NF, weight_EDF.transpose(1, 2))):
+        torch.testing.assert_close(
+            rows_product(a, weight, ends_E)[:written], wanted_product(a, weight, ends_E).float(), rtol=1e-5, atol=1e-5
+        )
+    torch.testing.assert_close(
+        weight_gradient(x_ND, y_NF, ends_E), wanted_gradient(x_ND, y_NF, ends_E).float(), rtol=1e-5, atol=1e-5
+    )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
