@@ -7,6 +7,7 @@ import os
 import platform
 import subprocess
 import sys
+import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -63,14 +64,15 @@ def simulated_points(seed: int = 0, noise: float = 3e-3) -> Points:
 
 
 def append(benchmark: str, data: str, figures: dict[str, Any], device: str = "") -> None:
-    """One JSON line: what was measured, when, of which commit, on what; `device` where it was not the CPU. None where
-    nothing was measured."""
+    """One JSON line: what was measured, when, of which commit and code, on what; `device` where it was not the
+    CPU. None where nothing was measured."""
     if not figures:
         return
     line = {
         "benchmark": benchmark,
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "commit": _commit(),
+        "package": package(),
         "device": device or f"{os.cpu_count()} CPUs ({platform.machine()}), Python {platform.python_version()}",
         "data": data,
         "figures": figures,
@@ -95,9 +97,20 @@ def lines(path: Path = RESULTS) -> list[dict[str, Any]]:
         return [json.loads(line) for line in file if line.strip()]
 
 
-def _commit() -> str:
-    def git(*arguments: str) -> str:
-        answer = subprocess.run(["git", *arguments], cwd=HERE, capture_output=True, text=True, check=False)
-        return answer.stdout.strip()
+def package(folder: Path = HERE.parent / "routelaw") -> str:
+    """The package as it is now, by the name that git has for such a folder: `git rev-parse COMMIT:routelaw` gives the
+    same for commits with the same code, whatever else has changed. Empty where there is no git."""
+    with tempfile.TemporaryDirectory() as aside:
+        environment = {**os.environ, "GIT_INDEX_FILE": str(Path(aside) / "index")}
+        _git("add", "--all", str(folder), cwd=folder, env=environment)
+        return _git("write-tree", f"--prefix={folder.name}/", cwd=folder, env=environment)[:7]
 
-    return (git("rev-parse", "--short", "HEAD") or "none") + ("+changes" if git("status", "--porcelain") else "")
+
+def _commit() -> str:
+    return (_git("rev-parse", "--short", "HEAD") or "none") + ("+changes" if _git("status", "--porcelain") else "")
+
+
+def _git(*arguments: str, cwd: Path = HERE, env: dict[str, str] | None = None) -> str:
+    """Its answer; empty where it has none."""
+    done = subprocess.run(["git", *arguments], cwd=cwd, env=env, capture_output=True, text=True, check=False)
+    return done.stdout.strip()

@@ -31,7 +31,8 @@ HEAD = """# Results
 Written by `python benchmarks/results_md.py` from results.jsonl: of every GPU benchmark and device the figures of each
 row's newest commit, all of them where it was measured more than once. Ratios are against the baseline that the
 benchmark names, measured in the same run. Under a benchmark's name stands what its own docstring says. A commit with
-`+changes` had changes beside it that were not yet recorded.
+`+changes` had changes beside it that were not yet recorded; `git rev-parse COMMIT:routelaw` tells which commits have
+the code that is named after it.
 """
 
 
@@ -39,17 +40,22 @@ def newest(lines: Iterable[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
     """By benchmark, in alphabetical order: lines by device, newest first, each with the rows that no newer commit has.
     A run of some shapes alone does not hide what was measured of others, nor a second run the first."""
     found: dict[str, list[dict[str, Any]]] = {}
-    commit: dict[tuple[str, str, str], str] = {}
+    code: dict[tuple[str, str, str], str] = {}
     backwards = sorted(enumerate(lines), key=lambda each: (each[1]["date"], each[0]), reverse=True)
     for _, line in backwards:
         if not line["benchmark"].startswith(PREFIX):
             continue
         name, device = line["benchmark"], line["device"]
-        of_row = {row: commit.setdefault((name, device, row), line["commit"]) for row in map(_row, line["figures"])}
-        own = {key: value for key, value in line["figures"].items() if of_row[_row(key)] == line["commit"]}
+        of_row = {row: code.setdefault((name, device, row), _code(line)) for row in map(_row, line["figures"])}
+        own = {key: value for key, value in line["figures"].items() if of_row[_row(key)] == _code(line)}
         if own:
             found.setdefault(name, []).append({**line, "figures": own})
     return {name: sorted(found[name], key=lambda line: line["device"]) for name in sorted(found)}
+
+
+def _code(line: dict[str, Any]) -> str:
+    """What was measured, in words; older lines do not name the package."""
+    return line["commit"] + (f" (routelaw {line['package']})" if line.get("package") else "")
 
 
 def _row(key: str) -> str:
@@ -108,7 +114,7 @@ def gathered(lines: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
     found: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for line in lines:
         columns = frozenset(key.split("/", 1)[-1] for key in line["figures"])
-        found.setdefault((line["device"], line["data"], line["commit"], columns), []).append(line)
+        found.setdefault((line["device"], line["data"], _code(line), columns), []).append(line)
     return list(found.values())
 
 
@@ -116,7 +122,7 @@ def section(lines: list[dict[str, Any]]) -> str:
     newest, rows = lines[0], [row for line in lines for row in _rows(line)]
     columns = list(dict.fromkeys(column for _, row in rows for column in row))
     head = f"\n### {escaped(newest['device'])}\n\n{escaped(newest['data'])}. "
-    head += f"{newest['date'][:16].replace('T', ' ')} UTC, commit {newest['commit']}.\n\n"
+    head += f"{newest['date'][:16].replace('T', ' ')} UTC, commit {_code(newest)}.\n\n"
     grid = [["", *map(escaped, columns)], ["---", *["---:"] * len(columns)]]
     grid += [[escaped(name), *(cell(row.get(column)) for column in columns)] for name, row in rows]
     failures = [

@@ -77,6 +77,39 @@ def test_a_second_run_of_a_commit_hides_nothing() -> None:
     assert "| more | 7 | 8 |" in page
 
 
+def test_other_code_beside_the_same_commit_is_another_state() -> None:
+    old, new = (
+        line("gpu_step", "GPU", 9, row__ours=value) | {"package": package, "date": f"2026-11-09T{hour}:00:00+00:00"}
+        for value, package, hour in ((0.9, "aaaaaaa", 10), (1.1, "bbbbbbb", 11))
+    )
+    page = script("results_md").page([old, new])
+    assert "commit c9 (routelaw bbbbbbb)." in page
+    assert "0.9" not in page
+
+
+def test_code_goes_by_the_name_that_git_has_for_it(tmp_path: Path) -> None:
+    def git(*arguments: str) -> str:
+        who = ["-c", "user.name=somebody", "-c", "user.email=somebody@example.org"]
+        return subprocess.run(
+            ["git", *who, *arguments], cwd=tmp_path, capture_output=True, text=True, check=True
+        ).stdout
+
+    package, folder = script("ledger").package, tmp_path / "package"
+    (folder / "deep").mkdir(parents=True)
+    (folder / "deep" / "a.py").write_text("a = 1\n")
+    assert package(folder) == "", "no repository"
+    git("init", "--quiet")
+    before = package(folder)
+    git("add", "--all")
+    git("commit", "--quiet", "--message", "a")
+    assert before == package(folder) == git("rev-parse", "HEAD:package")[:7]
+    (tmp_path / "beside.txt").write_text("b")
+    assert package(folder) == before
+    (folder / "deep" / "a.py").write_text("a = 2\n")
+    assert package(folder) != before
+    assert git("status", "--porcelain").split() == ["M", "package/deep/a.py", "??", "beside.txt"], "nothing was staged"
+
+
 def test_what_was_withdrawn_is_said_and_not_shown() -> None:
     wrong = line("gpu_step", "GPU", 9, row__ours=0.9, row__optimizer=77.0) | {"withdrawn": {"optimizer": "launched"}}
     page = script("results_md").page([wrong])
