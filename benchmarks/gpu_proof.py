@@ -36,7 +36,7 @@ from budget import bounded
 from ledger import rounded
 from proof_curves import Batches, Verdict, curves, signed_most, text_batches, verdict
 from proof_gradients import LIMIT, compared, most_over
-from proof_paths import DISPATCH, EVERY_KERNEL, FAST, NARROW, RELATIVE, WIDE, WITH, WITHOUT, Way
+from proof_paths import DISPATCH, EVERY_KERNEL, FAST, FEW_ROWS, NARROW, RELATIVE, WIDE, WITH, WITHOUT, Way
 
 from routelaw.bench.clock import CUDA, DEVICE, here, wait
 from routelaw.bench.models import graphs_made, waits
@@ -67,7 +67,10 @@ def prove_curves(batches: Batches, options: argparse.Namespace) -> Iterator[Foun
     for router in options.routers:
         without = {f"without {name}": WITHOUT[name] for name in options.without if taken_by(router, name)}
         relative = {name: without.pop(name) for name in (f"without {RELATIVE}",) if name in without}
-        ways = {options.positions: without | {f"with {name}": WITH[name] for name in options.options}}
+        ways = {
+            options.positions: without
+            | {f"with {name}": WITH[name] for name in options.options if taken_by(router, name)}
+        }
         ways["xl"] = ways.get("xl", {}) | relative
         for positions, others in ways.items():
             if others:
@@ -81,6 +84,7 @@ def taken_by(router: str, path: str) -> bool:
         "grouped product": router == "dense",
         NARROW: router in ("dense", "hash"),
         DISPATCH: router == "dense",
+        FEW_ROWS: router == "dense",
     }
     return not absent.get(path, False)
 

@@ -256,18 +256,17 @@ def main() -> None:
     options = parser.parse_args()
     if options.quick:
         options.size, options.sequences, options.length, options.vocabulary = "0.05M", 2, 32, 100
-    figures: dict[str, float] = {}
+    data = f"{options.size}, {options.sequences} × {options.length} random tokens"
     with bounded(options.budget_s):
         for case in options.cases:
             found: dict[str, dict[str, float]] = {}
             try:
                 measure_case(case, options, found)
             finally:
-                figures |= ratios(case, found)
-    print({key: value for key, value in figures.items() if "/of " in key}, flush=True)
-    if not options.quick:
-        data = f"{options.size}, {options.sequences} × {options.length} random tokens"
-        ledger.append("gpu_transformers", data, figures, str(here()))
+                figures = ratios(case, found)
+                print({key: value for key, value in figures.items() if "/of " in key}, flush=True)
+                if not options.quick:
+                    ledger.append("gpu_transformers", data, figures, str(here()))
 
 
 if __name__ == "__main__":

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import platform
 import subprocess
 import sys
-import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ BESIDE = HERE.parent / ".." / "shared" / "data" / "routing_curves.csv.gz"
 RESULTS = HERE / "results.jsonl"
 S_BASE = {"a": -0.0833, "b": -0.1202, "c": 0.01013, "d": 1.1168, "e_start": 2.204, "e_max": 229.6}
 """Optimum of the paper's law on its S-BASE runs, for simulated points where those runs are not at hand."""
+NEVER_RECORDED = ("__pycache__",)
 SIZES = ("15M", "25M", "55M", "130M", "370M", "1.3B")
 
 
@@ -71,8 +72,8 @@ def append(benchmark: str, data: str, figures: dict[str, Any], device: str = "")
     line = {
         "benchmark": benchmark,
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "commit": _commit(),
-        "package": package(),
+        "commit": COMMIT,
+        "package": PACKAGE,
         "device": device or f"{os.cpu_count()} CPUs ({platform.machine()}), Python {platform.python_version()}",
         "data": data,
         "figures": figures,
@@ -97,20 +98,35 @@ def lines(path: Path = RESULTS) -> list[dict[str, Any]]:
         return [json.loads(line) for line in file if line.strip()]
 
 
-def package(folder: Path = HERE.parent / "routelaw") -> str:
-    """The package as it is now, by the name that git has for such a folder: `git rev-parse COMMIT:routelaw` gives the
-    same for commits with the same code, whatever else has changed. Empty where there is no git."""
-    with tempfile.TemporaryDirectory() as aside:
-        environment = {**os.environ, "GIT_INDEX_FILE": str(Path(aside) / "index")}
-        _git("add", "--all", str(folder), cwd=folder, env=environment)
-        return _git("write-tree", f"--prefix={folder.name}/", cwd=folder, env=environment)[:7]
+def tree(folder: Path) -> str:
+    """The name that git has for a folder with such files: `git rev-parse COMMIT:FOLDER`, if git has it at all."""
+    entries = []
+    for path in folder.iterdir():
+        if path.name in NEVER_RECORDED:
+            continue
+        if path.is_dir():
+            mode, order, name = b"40000", f"{path.name}/", tree(path)
+        else:
+            mode = b"100755" if os.access(path, os.X_OK) else b"100644"
+            order, name = path.name, _named(b"blob", path.read_bytes())
+        entries.append((order.encode(), mode + b" " + path.name.encode() + b"\0" + bytes.fromhex(name)))
+    return _named(b"tree", b"".join(entry for _, entry in sorted(entries)))
 
 
-def _commit() -> str:
-    return (_git("rev-parse", "--short", "HEAD") or "none") + ("+changes" if _git("status", "--porcelain") else "")
+def _named(kind: bytes, content: bytes) -> str:
+    return hashlib.sha1(kind + b" %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
 
 
-def _git(*arguments: str, cwd: Path = HERE, env: dict[str, str] | None = None) -> str:
-    """Its answer; empty where it has none."""
-    done = subprocess.run(["git", *arguments], cwd=cwd, env=env, capture_output=True, text=True, check=False)
-    return done.stdout.strip()
+def commit() -> str:
+    def git(*arguments: str) -> str:
+        try:
+            done = subprocess.run(["git", *arguments], cwd=HERE, capture_output=True, text=True, check=False)
+        except FileNotFoundError:
+            return ""
+        return done.stdout.strip()
+
+    return (git("rev-parse", "--short", "HEAD") or "none") + ("+changes" if git("status", "--porcelain") else "")
+
+
+COMMIT, PACKAGE = commit(), tree(HERE.parent / "routelaw")[:7]
+"""When a benchmark began: what is on the disk may change before it ends."""

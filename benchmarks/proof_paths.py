@@ -40,6 +40,7 @@ RELATIVE = "relative attention in pieces"
 NARROW = "router's product of narrow numbers"
 DISPATCH = "dispatch kernels"
 FEW_ROWS = "products for few rows"
+HOPPER = CUDA and torch.cuda.get_device_capability()[0] == product_module.HOPPER
 
 
 @dataclass(frozen=True)
@@ -217,6 +218,6 @@ WITHOUT: dict[str, Way] = {
 WITH: dict[str, Way] = {
     "bfloat16 moments": Way(fused=True, moments=torch.bfloat16),
     "recomputed blocks": Way(recompute=True),
-    FEW_ROWS: Way(patched=lambda: replaced(product_module, "FEW", 2**31)),
+    **({FEW_ROWS: Way(patched=lambda: replaced(product_module, "FEW", 2**31))} if HOPPER else {}),
 }
 """What these models do without, by what is taken up: options that save memory, and what many experts have."""

@@ -1,4 +1,4 @@
-"""benchmarks/RESULTS.md from results.jsonl: of every GPU benchmark and device the figures of each row's newest commit.
+"""benchmarks/RESULTS.md from results.jsonl: of every GPU benchmark and device the figures of each row's newest code.
 
     python benchmarks/results_md.py [--check]
 
@@ -29,7 +29,7 @@ FAILED = "failed: "
 HEAD = """# Results
 
 Written by `python benchmarks/results_md.py` from results.jsonl: of every GPU benchmark and device the figures of each
-row's newest commit, all of them where it was measured more than once. Ratios are against the baseline that the
+row's newest code, all of them where it was measured more than once. Ratios are against the baseline that the
 benchmark names, measured in the same run. Under a benchmark's name stands what its own docstring says. A commit with
 `+changes` had changes beside it that were not yet recorded; `git rev-parse COMMIT:routelaw` tells which commits have
 the code that is named after it.
@@ -37,7 +37,7 @@ the code that is named after it.
 
 
 def newest(lines: Iterable[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
-    """By benchmark, in alphabetical order: lines by device, newest first, each with the rows that no newer commit has.
+    """By benchmark, in alphabetical order: lines by device, newest first, each with the rows that no newer code has.
     A run of some shapes alone does not hide what was measured of others, nor a second run the first."""
     found: dict[str, list[dict[str, Any]]] = {}
     code: dict[tuple[str, str, str], str] = {}
@@ -54,8 +54,8 @@ def newest(lines: Iterable[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
 
 
 def _code(line: dict[str, Any]) -> str:
-    """What was measured, in words; older lines do not name the package."""
-    return line["commit"] + (f" (routelaw {line['package']})" if line.get("package") else "")
+    """What was measured: the package, whatever else was committed; older lines have the commit alone."""
+    return line.get("package") or line["commit"]
 
 
 def _row(key: str) -> str:
@@ -122,7 +122,8 @@ def section(lines: list[dict[str, Any]]) -> str:
     newest, rows = lines[0], [row for line in lines for row in _rows(line)]
     columns = list(dict.fromkeys(column for _, row in rows for column in row))
     head = f"\n### {escaped(newest['device'])}\n\n{escaped(newest['data'])}. "
-    head += f"{newest['date'][:16].replace('T', ' ')} UTC, commit {_code(newest)}.\n\n"
+    head += f"{newest['date'][:16].replace('T', ' ')} UTC, commit {newest['commit']}"
+    head += f" (routelaw {newest['package']}).\n\n" if newest.get("package") else ".\n\n"
     grid = [["", *map(escaped, columns)], ["---", *["---:"] * len(columns)]]
     grid += [[escaped(name), *(cell(row.get(column)) for column in columns)] for name, row in rows]
     failures = [

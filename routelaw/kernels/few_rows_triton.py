@@ -2,8 +2,8 @@
 
 With hundreds of experts a product reads or writes far more weights than rows, and takes as long as that does. A program
 here has one expert and one tile of the result's columns (of a weight gradient: of the weight) and goes through all of
-the expert's rows, so nobody has to work out which rows a tile has. Programs of an expert follow each other, so its rows
-are fetched once. Measured against torch's `grouped_mm` in LOG.md.
+the expert's rows, so nobody has to work out which rows a tile has: an expert with most of the rows would take long.
+Programs of an expert follow each other, so its rows are fetched once. Measured against torch's `grouped_mm` in LOG.md.
 
 Shapes: N rows, D and F widths, E experts.
 """
@@ -71,26 +71,35 @@ def weight_gradient_kernel(x, y, out, ends, D, F, TILE: tl.constexpr, STEP: tl.c
 def rows_product(x_ND: Tensor, weight_EDF: Tensor, ends_E: Tensor) -> Tensor:
     """As `grouped_product`, to which the weight may come transposed; rows beyond the last end stay unwritten."""
     E, D, F = weight_EDF.shape
+    _whole_tiles(D, F)
     transposed = weight_EDF.stride(2) != 1
     stored = (weight_EDF.transpose(1, 2) if transposed else weight_EDF).contiguous().flatten(0, 1)
     y_NF = x_ND.new_empty(len(x_ND), F)
     rows = _described(x_ND.contiguous(), [TILE, STEP])
     weight = _described(stored, [TILE, STEP] if transposed else [STEP, TILE])
     product_kernel[(F // TILE, E)](
-        rows, weight, y_NF, ends_E, D, F, len(stored) // E, TRANSPOSED=transposed, TILE=TILE, STEP=STEP, **TUNED
-    )
+        rows, weight, y_NF, ends_E.contiguous(), D, F, len(stored) // E, TRANSPOSED=transposed, TILE=TILE, STEP=STEP,
+        **TUNED,
+    )  # fmt: skip
     return y_NF
 
 
 def weight_gradient(x_ND: Tensor, y_NF: Tensor, ends_E: Tensor) -> Tensor:
-    D, F = x_ND.shape[1], y_NF.shape[1]
-    of_weight_EDF = x_ND.new_empty(len(ends_E), D, F)
-    grid = ((D // TILE) * (F // TILE), len(ends_E))
-    weight_gradient_kernel[grid](
-        x_ND.contiguous(), y_NF.contiguous(), of_weight_EDF, ends_E, D, F, TILE=TILE, STEP=STEP_OF_ROWS, **TUNED
-    )
+    E, D, F = len(ends_E), x_ND.shape[1], y_NF.shape[1]
+    _whole_tiles(D, F)
+    of_weight_EDF = x_ND.new_empty(E, D, F)
+    weight_gradient_kernel[((D // TILE) * (F // TILE), E)](
+        x_ND.contiguous(), y_NF.contiguous(), of_weight_EDF, ends_E.contiguous(), D, F, TILE=TILE, STEP=STEP_OF_ROWS,
+        **TUNED,
+    )  # fmt: skip
     return of_weight_EDF
 
 
 def _described(table: Tensor, block: list[int]) -> TensorDescriptor:
-    return TensorDescriptor(table, list(table.shape), list(table.stride()), block)
+    return TensorDescriptor(table, list(table.shape), [table.shape[1], 1], block)
+
+
+def _whole_tiles(*widths: int) -> None:
+    """What is beyond the last whole tile would stay unwritten."""
+    if any(width % TILE for width in widths):
+        raise ValueError(f"widths {widths} are not multiples of {TILE}")

@@ -24,7 +24,8 @@ from torch import Tensor
 
 HOPPER = 9
 FEW = 128
-"""Rows to an expert on average, up to which our kernels were quicker than torch's; with 256 they were not (LOG.md)."""
+"""Rows to an expert on average up to which our kernels take over: with 128 of each of 512 experts they were quicker
+than torch's, with 256 of each of 256 they were not (LOG.md). Both round alike but for the order of sums."""
 WIDTHS = 128
 """What a width must be a multiple of for them."""
 
@@ -39,17 +40,17 @@ def leaves_empty_groups() -> bool:
     return torch.cuda.is_available() and torch.cuda.get_device_capability()[0] > HOPPER
 
 
-def few_rows(rows: int, experts: int, *widths: int) -> bool:
-    """Whether such a product is for our kernels, on a GPU that they were measured on."""
-    fits = 0 < rows <= FEW * experts and all(width % WIDTHS == 0 for width in widths)
-    return fits and torch.cuda.get_device_capability()[0] == HOPPER
+def few_rows(x_ND: Tensor, experts: int, *widths: int) -> bool:
+    """Whether such a product is for our kernels, on a GPU that has what they load by."""
+    fits = 0 < len(x_ND) <= FEW * experts and all(width % WIDTHS == 0 for width in widths)
+    return fits and torch.version.hip is None and torch.cuda.get_device_capability(x_ND.device)[0] == HOPPER
 
 
 @torch.library.custom_op("routelaw::grouped_product", mutates_args=())
 def grouped_product(x_ND: Tensor, weight_EDF: Tensor, ends_E: Tensor) -> Tensor:
     """Rows of expert e (those from end e−1 to end e) times weight e. ends_E is int32."""
     if takes_groups(x_ND):
-        if few_rows(len(x_ND), *weight_EDF.shape):
+        if few_rows(x_ND, *weight_EDF.shape):
             from routelaw.kernels.few_rows_triton import rows_product
 
             return rows_product(x_ND, weight_EDF, ends_E)
@@ -71,7 +72,7 @@ def _(x_ND: Tensor, weight_EDF: Tensor, ends_E: Tensor) -> Tensor:
 def grouped_weight_gradient(x_ND: Tensor, y_NF: Tensor, ends_E: Tensor) -> Tensor:
     """(E, D, F): of every expert's rows, transposed, times their gradients."""
     if takes_groups(x_ND):
-        if few_rows(len(x_ND), len(ends_E), x_ND.shape[1], y_NF.shape[1]):
+        if few_rows(x_ND, len(ends_E), x_ND.shape[1], y_NF.shape[1]):
             from routelaw.kernels.few_rows_triton import weight_gradient
 
             return weight_gradient(x_ND, y_NF, ends_E)

@@ -77,37 +77,38 @@ def test_a_second_run_of_a_commit_hides_nothing() -> None:
     assert "| more | 7 | 8 |" in page
 
 
-def test_other_code_beside_the_same_commit_is_another_state() -> None:
-    old, new = (
-        line("gpu_step", "GPU", 9, row__ours=value) | {"package": package, "date": f"2026-11-09T{hour}:00:00+00:00"}
-        for value, package, hour in ((0.9, "aaaaaaa", 10), (1.1, "bbbbbbb", 11))
-    )
-    page = script("results_md").page([old, new])
+def test_states_go_by_their_code() -> None:
+    """Whether a commit has changed about it or not."""
+
+    def at(hour: int, package: str, commit: str, value: float) -> dict:
+        date = f"2026-11-09T{hour}:00:00+00:00"
+        return line("gpu_step", "GPU", 9, row__ours=value) | {"package": package, "commit": commit, "date": date}
+
+    page = script("results_md").page([at(10, "aaaaaaa", "c9", 0.9), at(11, "bbbbbbb", "c9", 1.1)])
     assert "commit c9 (routelaw bbbbbbb)." in page
     assert "0.9" not in page
+    page = script("results_md").page([at(10, "aaaaaaa", "c8", 0.9), at(11, "aaaaaaa", "c9", 1.1)])
+    assert "| row | 1.1 |\n| row | 0.9 |" in page
 
 
 def test_code_goes_by_the_name_that_git_has_for_it(tmp_path: Path) -> None:
     def git(*arguments: str) -> str:
-        who = ["-c", "user.name=somebody", "-c", "user.email=somebody@example.org"]
-        return subprocess.run(
-            ["git", *who, *arguments], cwd=tmp_path, capture_output=True, text=True, check=True
-        ).stdout
+        who = ["-c", "user.name=somebody", "-c", "user.email=somebody@example.org", "-c", "core.autocrlf=false"]
+        done = subprocess.run(["git", *who, *arguments], cwd=tmp_path, capture_output=True, text=True, check=True)
+        return done.stdout.strip()
 
-    package, folder = script("ledger").package, tmp_path / "package"
-    (folder / "deep").mkdir(parents=True)
-    (folder / "deep" / "a.py").write_text("a = 1\n")
-    assert package(folder) == "", "no repository"
+    tree, folder = script("ledger").tree, tmp_path / "package"
+    for name in ("a.py", "a/b.py", "a-b/c.py", "a.b/é.py", "__pycache__/a.pyc"):  # git sorts folders as "a/"
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(f"{name} = 1\n", encoding="utf-8")
+    (folder / "a-b" / "c.py").chmod(0o755)
+    (tmp_path / ".gitignore").write_text("__pycache__\n")
     git("init", "--quiet")
-    before = package(folder)
     git("add", "--all")
     git("commit", "--quiet", "--message", "a")
-    assert before == package(folder) == git("rev-parse", "HEAD:package")[:7]
-    (tmp_path / "beside.txt").write_text("b")
-    assert package(folder) == before
-    (folder / "deep" / "a.py").write_text("a = 2\n")
-    assert package(folder) != before
-    assert git("status", "--porcelain").split() == ["M", "package/deep/a.py", "??", "beside.txt"], "nothing was staged"
+    assert tree(folder) == git("rev-parse", "HEAD:package")
+    (folder / "a" / "b.py").write_text("b = 2\n")
+    assert tree(folder) != git("rev-parse", "HEAD:package")
 
 
 def test_what_was_withdrawn_is_said_and_not_shown() -> None:

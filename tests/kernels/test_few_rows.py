@@ -16,6 +16,8 @@ LOADS = {
     "some have none": [0, 5, 0, 0, 33, 1, 0],
     "one has all": [0, 0, 70, 0],
     "none": [0, 0, 0],
+    "one expert": [9],
+    "one row": [0, 1],
     "many tiles": [17, 16, 15, 129, 128, 127, 300],
 }
 """Rows of each expert; some more follow, which were dropped."""
@@ -52,17 +54,27 @@ def test_the_interpreted_kernels(load: str, _: str) -> None:
     interpret("interpreted_few_rows.py", load)
 
 
+hopper = pytest.mark.skipif(
+    torch.cuda.is_available() and torch.cuda.get_device_capability()[0] != grouped.HOPPER, reason="not for this GPU"
+)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("widths", [(128, 512), (384, 128)], ids=str)
 @pytest.mark.parametrize("load", LOADS)
-@pytest.mark.parametrize("_", [pytest.param("", marks=on_gpu)])
-def test_on_a_gpu(load: str, widths: tuple[int, int], _: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Through the operation that the model calls, forwards and backwards; the result is NaN before it is written."""
-    monkeypatch.setattr(torch.Tensor, "new_empty", lambda self, *shape: self.new_full(shape, torch.nan))
+@pytest.mark.parametrize("_", [pytest.param("", marks=[*on_gpu, hopper])])
+def test_on_a_gpu(load: str, widths: tuple[int, int], compiled: bool, _: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Through the operation that the model calls, forwards and backwards; eager results are NaN before they are
+    written."""
+    monkeypatch.setattr(grouped, "FEW", 10_000)
+    if not compiled:
+        monkeypatch.setattr(torch.Tensor, "new_empty", lambda self, *shape: self.new_full(shape, torch.nan))
     x_ND, weight_EDF, y_NF, ends_E = problem(LOADS[load], *widths, torch.bfloat16, "cuda")
     written = int(ends_E[-1])
-    assert grouped.few_rows(len(x_ND), *weight_EDF.shape)
+    assert grouped.few_rows(x_ND, *weight_EDF.shape)
     leaves = x_ND.clone().requires_grad_(), weight_EDF.clone().requires_grad_()
-    found_NF = grouped.grouped_product(*leaves, ends_E)
+    product = torch.compile(grouped.grouped_product, fullgraph=True) if compiled else grouped.grouped_product
+    found_NF = product(*leaves, ends_E)
     of_x_ND, of_weight_EDF = torch.autograd.grad(found_NF, leaves, y_NF)
     for found, wanted in (
         (found_NF[:written], wanted_product(x_ND, weight_EDF, ends_E)),
@@ -77,8 +89,13 @@ def test_on_a_gpu(load: str, widths: tuple[int, int], _: str, monkeypatch: pytes
     ("rows", "experts", "widths", "few"),
     [(0, 8, (128,), False), (1024, 8, (128, 512), True), (1025, 8, (128, 512), False), (8, 8, (128, 192), False)],
 )
-def test_who_has_few_rows(rows: int, experts: int, widths: tuple[int, ...], few: bool, monkeypatch) -> None:
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (grouped.HOPPER, 0))
-    assert grouped.few_rows(rows, experts, *widths) is few
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (grouped.HOPPER + 1, 0))
-    assert not grouped.few_rows(rows, experts, *widths)
+def test_who_has_few_rows(
+    rows: int, experts: int, widths: tuple[int, ...], few: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x_ND = torch.empty(rows, widths[0])
+    for generation, able in ((grouped.HOPPER - 1, False), (grouped.HOPPER, True), (grouped.HOPPER + 1, False)):
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device, g=generation: (g, 0))
+        assert grouped.few_rows(x_ND, experts, *widths) is (few and able)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (grouped.HOPPER, 0))
+    monkeypatch.setattr(torch.version, "hip", "6.4")
+    assert not grouped.few_rows(x_ND, experts, *widths)
