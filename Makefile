@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 INTERPRETER := .venv-interpreter
+# What an hour of the GPU costs, for the page on our own runs: assumed.
+PRICE := 2.5
 # One more than there are cores: some tests wait for other processes.
 WORKERS ?= $(shell expr $$(nproc) + 1)
 
@@ -49,7 +51,7 @@ bench: $(STAMP)  ## benchmarks: ratios against named baselines
 	$(BIN)/python benchmarks/corpus.py
 
 figures: $(STAMP)  ## redraw our own runs into out/miniature/report, and the paper (DATA=its released losses, or fetched) into out/reproduce
-	$(BIN)/python -m experiments.miniature.report --out out/miniature/report
+	$(BIN)/python -m experiments.miniature.report --out out/miniature/report --price $(PRICE)
 	@if [ -n "$(DATA)" ] || $(BIN)/routelaw data where --json | grep -q '"present": true'; then \
 	    set -x; $(BIN)/routelaw reproduce $(if $(DATA),--data "$(DATA)") --out out/reproduce --force; \
 	else \

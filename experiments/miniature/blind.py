@@ -3,8 +3,10 @@
     python -m experiments.miniature.blind predict runs.csv.gz predicted_largest.json
     python -m experiments.miniature.blind score runs.csv.gz
 
-`predict` refuses a table that holds runs of the size, and does not write over predictions. Commit them before the first
-of these runs is trained: whether that was so is told by what the runs recorded (precedence.py).
+`predict` refuses a table that holds runs of the size, or lacks some of the studies that predictions stand on
+(--incomplete goes on all the same, and the file says so), and does not write over predictions. What could not be
+predicted is in the file, with the reason. Commit it before the first of these runs is trained: whether that was so is
+told by what the runs recorded (precedence.py).
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,18 +24,22 @@ import numpy as np
 import pandas as pd
 
 from experiments.miniature.effects import LEVEL
+from experiments.miniature.ended import SPECS, specs_in
 from experiments.miniature.laws import fits_of, routers_of
 from experiments.miniature.precedence import FILE, hash_of
+from experiments.miniature.studies import MAIN, specs_of
 from experiments.miniature.study import VALIDATION, Study, plain
 from routelaw.errors import InputError
 from routelaw.fitting.fit import Fit
-from routelaw.fitting.intervals import bootstrap, small_sample_stretch
+from routelaw.fitting.intervals import Method, bootstrap, small_sample_stretch
 from routelaw.fitting.noise import NoiseFloor
 from routelaw.laws.law import Array
 from routelaw.runs.files import read_runs
 
 PREDICTIONS = Path(__file__).with_name(FILE)
 COLUMNS = ("active_params", "experts", "total_params", "flops_per_token")
+STANDS_ON = (MAIN, "seeds")
+"""Studies that have to be there whole: what is fitted, and how far apart seeds are."""
 DRAWS = 400
 SAME_SIZE = 1.1
 """Active parameters within this factor are one size."""
@@ -46,14 +53,16 @@ def predict(study: Study, planned: pd.DataFrame) -> dict[str, Any]:
         raise InputError(f"{study.table.source}: it holds runs of {size} already; nothing can be predicted blindly.")
     rows: list[dict[str, Any]] = []
     skipped: list[dict[str, str]] = []
-    for router in routers_of(study):
+    for router in dict.fromkeys([*routers_of(study), *sorted(set(planned["router"]) - {"dense"})]):
         runs = planned[planned["router"].isin([router, "dense"])]
         runs = runs.assign(experts=runs["experts"].mask(runs["router"] == "dense", 1)).drop_duplicates("experts")
         if not (runs["router"] == router).any():
             continue
-        for fit in fits_of(study, router):
+        fits, reasons = fits_of(study, router)
+        skipped += [{"law": law, "router": router, "why": why} for law, why in reasons.items()]
+        for fit in fits:
             try:
-                low, middle, high = interval(fit, runs, study.noise())
+                low, middle, high, method = interval(fit, runs, study.noise())
             except InputError as error:
                 skipped.append({"law": fit.law.name, "router": router, "why": str(error)})
                 continue
@@ -65,6 +74,7 @@ def predict(study: Study, planned: pd.DataFrame) -> dict[str, Any]:
                     "loss": float(m),
                     "low": float(lo),
                     "high": float(hi),
+                    "interval": method,
                 }
                 for e, m, lo, hi in zip(runs["experts"], middle, low, high, strict=True)
             ]
@@ -79,33 +89,46 @@ def predict(study: Study, planned: pd.DataFrame) -> dict[str, Any]:
     }
 
 
-def interval(fit: Fit, runs: pd.DataFrame, noise: NoiseFloor | None) -> tuple[Array, Array, Array]:
-    """Low, predicted and high loss of single runs to come.
+def interval(fit: Fit, runs: pd.DataFrame, noise: NoiseFloor | None) -> tuple[Array, Array, Array, Method]:
+    """Low, predicted and high loss of single runs to come, and how the fit was resampled.
 
-    The fit's uncertainty is that of refits to resampled sizes, widened for few of them (of resampled runs where sizes
-    cannot be resampled); a run scatters about a law as the fitted ones do, and at least as seeds do.
+    The fit's uncertainty is that of refits to resampled sizes, widened for few of them; of resampled runs, and not
+    widened, where sizes cannot be resampled, which is optimistic (routelaw/fitting/intervals.py). A run scatters about
+    a law as the fitted ones do, and at least as seeds do.
     """
     x = {name: runs[name].to_numpy(float) for name in COLUMNS}
     estimate = fit.law.log_loss(fit.params_BP, x)[0]
-    drawn, stretch = _drawn(fit, x)
+    drawn, stretch, method = _drawn(fit, x)
     freedom = max(len(fit.points) - len(fit.law.parameters), 1)
     scatter = fit.rmsle * np.sqrt(len(fit.points) / freedom)
     scatter = max(scatter, noise.sd) if noise else scatter
     shaken = np.random.default_rng(1).normal(0.0, scatter, drawn.shape)
     spread = estimate + stretch * (drawn - estimate) + shaken
     low, high = np.nanquantile(spread, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
-    return 10.0**low, 10.0**estimate, 10.0**high
+    return 10.0**low, 10.0**estimate, 10.0**high, method
 
 
-def _drawn(fit: Fit, x: dict[str, Array]) -> tuple[Array, float]:
-    """log10 L under resampled fits, (draws, runs), and by how much to widen it."""
+def _drawn(fit: Fit, x: dict[str, Array]) -> tuple[Array, float, Method]:
+    """log10 L under resampled fits, (draws, runs), by how much to widen it, and what was resampled."""
     try:
         draws = bootstrap(fit, draws=DRAWS)
         stretch = small_sample_stretch(draws.clusters, LEVEL)
     except InputError:
         draws, stretch = bootstrap(fit, "case-bootstrap", DRAWS), 1.0
     with np.errstate(all="ignore"):
-        return fit.law.log_loss(draws.params_RP, x), stretch
+        return fit.law.log_loss(draws.params_RP, x), stretch, draws.method
+
+
+def missing_runs(study: Study, planned: pd.DataFrame, folder: Path) -> str:
+    """What the table lacks of the runs that predictions stand on, in words; `folder` has the specs of those it has."""
+    specs = specs_in(folder)
+    if not specs:
+        return f"which cannot be told without {SPECS}"
+    known = next(iter(specs.values()))
+    needed = {spec.run_id: spec for of in STANDS_ON for spec in specs_of(of, known.corpus, known.model.vocabulary)}
+    lacking = needed.keys() - set(study.table.frame["run_id"]) - set(planned["run_id"])
+    by_router = Counter(needed[run_id].router.name for run_id in lacking)
+    return ", ".join(f"{count} of {router}" for router, count in sorted(by_router.items()))
 
 
 def _one_size(planned: pd.DataFrame) -> tuple[str, float]:
@@ -127,9 +150,9 @@ def measured(study: Study, size: str) -> dict[tuple[str, int], float]:
 
 
 def score(study: Study, said: dict[str, Any]) -> dict[str, Any]:
-    """Errors by law and router, RMSE and mean of log10 (predicted / measured), the share within intervals, and how
-    wide these are, as shares of the loss, in the middle. The dense model counts with every router that it was predicted
-    for."""
+    """Errors by law and router, RMSE and mean of log10 (predicted / measured), the share within intervals, how wide
+    these are, as shares of the loss, in the middle, and what was resampled for them. The dense model counts with every
+    router that it was predicted for."""
     losses = measured(study, said["size"])
     rows = pd.DataFrame(said["predictions"])
     rows["measured"] = [losses.get((r, e), np.nan) for r, e in zip(rows["router"], rows["experts"], strict=True)]
@@ -154,7 +177,7 @@ def _errors(rows: pd.DataFrame, keys: Sequence[str]) -> list[dict[str, Any]]:
     made = [
         {**dict(zip(keys, names, strict=True)), "points": len(g), "rmse": float(np.sqrt((g["error"] ** 2).mean())),
          "mean_error": float(g["error"].mean()), "coverage": float(g["inside"].mean()),
-         "width": float(g["width"].median())}
+         "width": float(g["width"].median()), "intervals": sorted(set(g["interval"]))}
         for names, g in rows.groupby(list(keys))
     ]  # fmt: skip
     return sorted(made, key=lambda row: row["rmse"])
@@ -173,6 +196,9 @@ def main() -> None:
         command.add_argument("table", type=Path)
         if name == "predict":
             command.add_argument("planned", type=Path)
+            command.add_argument(
+                "--incomplete", action="store_true", help="predict though runs are missing; the file says so"
+            )
         command.add_argument("--file", type=Path, default=PREDICTIONS, help="where predictions are written")
     asked = parser.parse_args()
     study = Study(plain(read_runs(asked.table)))
@@ -183,12 +209,20 @@ def main() -> None:
         return
     if asked.file.exists():
         raise InputError(f"{asked.file} is there already: predictions are made once. Move it away to make others.")
-    said = predict(study, planned_runs(asked.planned))
+    planned = planned_runs(asked.planned)
+    missing = missing_runs(study, planned, asked.table.parent)
+    if missing and not asked.incomplete:
+        raise InputError(
+            f"{asked.table} lacks runs of {' and '.join(STANDS_ON)}: {missing}. Train them first, or say --incomplete."
+        )
+    said = predict(study, planned)
     stamp = {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "table": asked.table.name,
         "sha256": hash_of(asked.table),
         "target": VALIDATION,
+        "incomplete": asked.incomplete,
+        "missing": missing,
     }
     asked.file.write_text(json.dumps({**stamp, **said}, indent=1) + "\n", encoding="utf-8")
     print(f"{len(said['predictions'])} predictions for {said['size']} in {asked.file}")

@@ -6,7 +6,8 @@ Every claim is turned into an effect that is positive where the paper is right, 
     does not hold   the whole interval lies below
     cannot tell     it contains zero, or the runs are not there
 
-The rule of each claim stands in its docstring, written before there was any data.
+The rule of each claim stands in its docstring. All were written before there was any data; README.md says which were
+changed since, and what was there then.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from functools import lru_cache, partial
 
 import numpy as np
 
-from experiments.miniature.claim import NOT_TRAINED, Effect, Statement, Test, weakest
+from experiments.miniature.claim import NOT_TRAINED, OPEN, Effect, Statement, Test, weakest
 from experiments.miniature.effects import both_levels
 from experiments.miniature.study import PAPER_ROUTERS, Study
 from routelaw.errors import InputError
@@ -25,15 +25,21 @@ LAW = "saturated"
 
 
 @lru_cache(maxsize=2)
-def resampled(study: Study) -> dict[str, tuple[Draws, Draws]]:
-    """Refits to resampled sizes and to resampled runs, by router."""
-    found = {}
-    for seed, router in enumerate(PAPER_ROUTERS):
-        if router in study.table.routers:
+def resampled(study: Study) -> tuple[dict[str, tuple[Draws, Draws]], dict[str, str]]:
+    """Refits to resampled sizes and to resampled runs, by router; of the other routers, why there are none."""
+    found, missing = {}, {}
+    routed = [r for r in study.table.routers if r not in ("dense", *PAPER_ROUTERS)]
+    for seed, router in enumerate([*PAPER_ROUTERS, *routed]):
+        if router not in study.table.routers:
+            missing[router] = NOT_TRAINED
+            continue
+        try:
             fit = fit_law(LAW, select_points(study.swept, router))
             # One seed for all routers pairs the sizes drawn, if all have the same; runs are independent, so are seeds.
             found[router] = bootstrap(fit, draws=DRAWS), bootstrap(fit, "case-bootstrap", DRAWS, seed=1 + seed)
-    return found
+        except InputError as error:
+            missing[router] = f"the law cannot be resampled: {error}"
+    return found, missing
 
 
 def compared(
@@ -42,13 +48,13 @@ def compared(
     """The paper's law is refitted to resampled sizes and to resampled runs. An effect is the difference between a
     router that should have more of the coefficient and one that should have less (of its logarithm, for expert counts),
     with the hull of both 90 % intervals, the first widened for few sizes. Holds if the lowest of them lies above zero;
-    does not hold if one lies below with an interval that allows for their number."""
-    try:
-        draws = {r: d for r, d in resampled(study).items() if r in (*low, *high)}
-    except InputError as error:
-        return f"the law cannot be resampled: {error}"
-    if set(draws) != {*low, *high}:
-        return NOT_TRAINED
+    does not hold if one lies below with an interval that allows for their number. Cannot be told where the law of one
+    of these routers is at a bound: then its coefficients are not determined, whatever their draws."""
+    found, missing = resampled(study)
+    routers = (*low, *high)
+    if lacking := [missing[r] for r in routers if r in missing]:
+        return lacking[0]
+    draws = {r: found[r] for r in routers}
     pairs = [(more, less) for more in high for less in low]
     effects = {
         f"{router_label(more)} against {router_label(less)}": both_levels(
@@ -59,8 +65,8 @@ def compared(
     name, effect = weakest(effects)
     fitted = "; ".join(f"{router_label(r)} {d[0].fit.params[parameter]:.4g}" for r, d in draws.items())
     loose = [router_label(r) for r, d in draws.items() if d[0].fit.status != "converged"]
-    doubt = f" The fit of {' and '.join(loose)} is at a bound." if loose else ""
-    return effect, effect.verdict(), f"Nearest: {name}. {parameter}: {fitted}.{doubt}"
+    doubt = f" Not determined: the fit of {' and '.join(loose)} is at a bound." if loose else ""
+    return effect, OPEN if loose else effect.verdict(), f"Nearest: {name}. {parameter}: {fitted}.{doubt}"
 
 
 def _difference(parameter: str, more: tuple[Draws, Draws], less: tuple[Draws, Draws], level: float) -> Effect:

@@ -14,8 +14,8 @@ from routelaw.runs.table import FINISHED
 from routelaw.specs.files import from_stored
 from routelaw.specs.run import RunSpec
 
-TABLE, OF_RATES, SPECS = "runs.csv.gz", "rates.csv.gz", "specs.jsonl"
-ROUTING, COSTS = "routing.csv.gz", "costs.csv"
+TABLE, OF_RATES, OF_NONE, SPECS = "runs.csv.gz", "rates.csv.gz", "runs_of_no_study.csv.gz", "specs.jsonl"
+ROUTING, COSTS, SITTINGS = "routing.csv.gz", "costs.csv", "sittings.csv"
 """The tables; table.py writes them."""
 
 
@@ -38,13 +38,13 @@ def ended_in(store: Store) -> dict[str, Ended]:
 def recorded_in(folder: Path) -> dict[str, Ended]:
     """By id, in its order; none where there are no tables."""
     specs, losses = specs_in(folder), {}
-    for file in (folder / TABLE, folder / OF_RATES):
+    for file in (folder / TABLE, folder / OF_RATES, folder / OF_NONE):
         if file.is_file():
             last = read_runs(file).frame.sort_values("step").groupby("run_id").tail(1)
             finished = last["status"] == FINISHED
             losses |= dict(zip(last["run_id"], last["loss_validation"].where(finished, inf), strict=True))
     if without := specs.keys() - losses:
-        raise InputError(f"{folder / SPECS}: {TABLE} and {OF_RATES} have no row of {', '.join(sorted(without)[:3])}.")
+        raise InputError(f"{folder / SPECS}: the tables beside it have no row of {', '.join(sorted(without)[:3])}.")
     return {run_id: Ended(spec, losses[run_id]) for run_id, spec in specs.items()}
 
 

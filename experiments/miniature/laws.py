@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
-from experiments.miniature.study import Study, plain
+from experiments.miniature.study import PAPER_ROUTERS, Study, plain
 from routelaw.errors import InputError
 from routelaw.figures.law_ranking import HOLD_OUT_SEARCHES, competing_laws
 from routelaw.fitting.fit import Fit, fit_law
@@ -21,7 +22,7 @@ from routelaw.fitting.noise import NoiseFloor
 from routelaw.fitting.points import select_points
 from routelaw.fitting.quantities import n_cut
 from routelaw.fitting.validation import held_out_residuals
-from routelaw.laws.law import Array
+from routelaw.laws.law import Array, Law
 from routelaw.laws.power_sum import PowerSum
 from routelaw.runs.files import read_runs
 
@@ -47,7 +48,8 @@ class Standing:
     behind: bool
     """Clearly worse than the best law of this router, over resampled sizes, and above the noise of the seeds."""
     cut_below_trillion: float | None
-    """Probability that N_cut is below 1e12; None for laws without one, and where sizes cannot be resampled."""
+    """Probability that N_cut is below 1e12: exactly 0 for laws whose form has none, and for no other; None for laws
+    that are not in (N, E), and where sizes cannot be resampled."""
 
 
 def routers_of(study: Study) -> list[str]:
@@ -60,22 +62,24 @@ def standings(study: Study) -> list[Standing]:
     """Every law on every router, best first within a router."""
     made: list[Standing] = []
     for router in routers_of(study):
-        fits = fits_of(study, router)
+        fits, _ = fits_of(study, router)
         errors = {fit.law.name: size_out(fit) for fit in fits}
         made += _ranked(router, fits, errors, study.noise())
     return made
 
 
-def fits_of(study: Study, router: str) -> list[Fit]:
-    """Every law that the points of a router determine, on the same points."""
+def fits_of(study: Study, router: str) -> tuple[list[Fit], dict[str, str]]:
+    """Every law that the points of a router determine, on the same points; and of the other laws, why not."""
+    if router not in routers_of(study):
+        return [], {law.name: "it has not two E at two sizes." for law in competing_laws()}
     points = select_points(study.swept, router, mixed=False)
-    fits = []
+    fits, reasons = [], {}
     for law in competing_laws():
         try:
             fits.append(fit_law(law, points))
-        except InputError:
-            continue
-    return fits
+        except InputError as error:
+            reasons[law.name] = str(error)
+    return fits, reasons
 
 
 def size_out(fit: Fit) -> Array:
@@ -123,26 +127,33 @@ def cut_probability(fit: Fit) -> float | None:
     """Share of refits to resampled sizes that put N_cut below 1e12, allowing for few sizes."""
     if {"active_params", "experts"} != set(fit.law.inputs):
         return None
+    if never_stops_helping(fit.law):
+        return 0.0
     try:
         draws = bootstrap(fit, draws=DRAWS)
     except InputError:
         return None
-    log_cut = n_cut(fit.law).of(draws.params_RP)
-    if np.isposinf(log_cut).all():  # by its form, whatever the data
-        return 0.0
-    share = float(np.mean(log_cut < LOG_TRILLION))
+    share = float(np.mean(n_cut(fit.law).of(draws.params_RP) < LOG_TRILLION))
     return small_sample_probability(share, draws.clusters, DRAWS)
 
 
-def winner(made: list[Standing]) -> str | None:
-    """The law with the lowest leave-size-out error, RMS over the routers, among those judged on all of them."""
-    routers = {s.router for s in made}
-    by_law: dict[str, list[float]] = {}
-    for s in made:
+def never_stops_helping(law: Law) -> bool:
+    """By its form, whatever the data: nothing in it depends on N and E together."""
+    return isinstance(law, PowerSum) and len(law.terms) == 1 and not any(all(c.powers) for c in law.terms[0])
+
+
+def winner(made: list[Standing], routers: Iterable[str] = PAPER_ROUTERS) -> tuple[str | None, list[str]]:
+    """The law with the lowest leave-size-out error, RMS over those of the routers that are there, among laws judged on
+    all of them; and the laws, itself among them, that are clearly behind on none."""
+    own = [s for s in made if s.router in set(routers)]
+    by_law: dict[str, list[Standing]] = {}
+    for s in own:
         if s.leave_size_out is not None:
-            by_law.setdefault(s.law, []).append(s.leave_size_out)
-    full = {law: float(np.sqrt(np.mean(np.square(e)))) for law, e in by_law.items() if len(e) == len(routers)}
-    return min(full, key=full.__getitem__) if full else None
+            by_law.setdefault(s.law, []).append(s)
+    full = {law: all_ for law, all_ in by_law.items() if len(all_) == len({s.router for s in own})}
+    errors = {law: float(np.sqrt(np.mean([(s.leave_size_out or 0.0) ** 2 for s in of]))) for law, of in full.items()}
+    level = [law for law in sorted(errors, key=errors.__getitem__) if not any(s.behind for s in full[law])]
+    return (min(errors, key=errors.__getitem__) if errors else None), level
 
 
 def paper_standings() -> list[Standing]:

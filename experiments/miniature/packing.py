@@ -2,9 +2,9 @@
 
     RUN_ID/spec.json, result.json, evaluations.jsonl, log.jsonl
     RUN_ID/loads.jsonl     the last row: the load of every expert on every evaluation set
-    RUN_ID/sitting.json    the machine and the day
+    RUN_ID/sitting.json    the machine, the day, and how it began
 
-The same runs are the same bytes.
+The same runs are the same bytes. Beside the pack, held.json says how long a sitting held the device.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from routelaw.runs.folders import EVALUATIONS, LOG, RESULT, SPEC
 from routelaw.runs.store import Store, StoredRun
 from routelaw.runs.writing import write_atomically
 
-LOADS, SITTING = "loads.jsonl", "sitting.json"
+LOADS, SITTING, HELD = "loads.jsonl", "sitting.json", "held.json"
 PACKED = (SPEC, RESULT, EVALUATIONS, LOG, LOADS, SITTING)
 
 

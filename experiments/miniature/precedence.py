@@ -2,7 +2,8 @@
 
 A sitting writes into every run when it began and the hash of the predictions that lay beside the sweep files then
 (sitting.json, costs.csv). The hash needs no clock: predictions that were changed since, or were not there, do not have
-it. The times are those of two machines, and of the commit where there is a repository.
+it. The times are those of two machines, and of the commit where there is a repository. A lent machine may have none:
+its runs record that a commit could not be checked, and then only the repository that has the predictions can show it.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from experiments.miniature.study import Study
 from routelaw.errors import InputError
 
 FILE = "predictions.json"
+YES, NO, UNKNOWN = "yes", "no", "cannot be checked"
+"""Were the predictions committed as they were, where a run began?"""
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,15 @@ def in_repository(file: Path) -> bool:
     return _git(file, "rev-parse", "--is-inside-work-tree") == "true"
 
 
+def committed_here(file: Path) -> str | None:
+    """What a run records when it begins; None where there are no predictions."""
+    if not file.is_file():
+        return None
+    if not in_repository(file):
+        return UNKNOWN
+    return YES if is_committed(file) else NO
+
+
 def _git(file: Path, *words: str) -> str | None:
     try:
         done = subprocess.run(["git", "-C", str(file.parent), *words], capture_output=True, text=True, check=True)
@@ -64,9 +76,13 @@ def check_before_training(file: Path) -> str:
     """A word on predictions that may be tested now; InputError where they are missing, or not committed as they are."""
     if not file.is_file():
         raise InputError(f"{file.parent} has no {file.name}: the largest size is trained after it has been committed.")
-    if not in_repository(file):
-        return f"{file.name} is not in a repository here: that it was committed cannot be checked."
-    if not is_committed(file):
+    committed = committed_here(file)
+    if committed == UNKNOWN:
+        return (
+            f"{file.name} is not in a repository here: that it was committed cannot be checked. The runs record this; "
+            "what shows it later is the repository that has the file, if it had it before they began."
+        )
+    if committed == NO:
         raise InputError(f"{file} is not committed as it is: commit it, then train the largest size.")
     return f"{file.name} is committed as it is."
 
@@ -76,7 +92,7 @@ def precedence(study: Study, file: Path) -> Precedence:
     said = json.loads(file.read_text(encoding="utf-8"))
     rows = study.finals[study.finals["size"] == said["size"]]
     costs = pd.DataFrame(columns=["run_id"]) if study.costs is None else study.costs
-    recorded = costs.set_index("run_id").reindex(rows["run_id"]).reindex(columns=["began", "predictions"])
+    recorded = costs.set_index("run_id").reindex(rows["run_id"]).reindex(columns=["began", "predictions", "committed"])
     silent = int(recorded["began"].isna().sum())
     if silent or "date" not in said:
         who = (
@@ -97,12 +113,17 @@ def precedence(study: Study, file: Path) -> Precedence:
         f"The predictions were made on {made.isoformat()} and are unchanged; all {len(rows)} runs of {said['size']} "
         f"began with them in place, the first on {first.isoformat()}."
     )
-    return _with_commit(words, committed_at(file), first)
+    unchecked = int((recorded["committed"] != YES).sum())
+    return _with_commit(words, committed_at(file), first, unchecked)
 
 
-def _with_commit(words: str, committed: datetime | None, first: datetime) -> Precedence:
+def _with_commit(words: str, committed: datetime | None, first: datetime, unchecked: int) -> Precedence:
+    """`unchecked` is how many runs do not say that the predictions were committed where they began."""
+    if committed is None and unchecked:
+        return Precedence(False, f"{words} That they were committed before is not shown: {unchecked} of the runs began "
+                          "where that could not be checked, and it cannot be told from here.")  # fmt: skip
     if committed is None:
-        return Precedence(True, f"{words} When they were committed cannot be told from here.")
+        return Precedence(True, f"{words} They were committed then; when cannot be told from here.")
     if committed > first:
         return Precedence(False, f"{words} But they were committed only on {committed.isoformat()}.")
     return Precedence(True, f"{words} They were committed on {committed.isoformat()}.")

@@ -52,7 +52,7 @@ def report(folder: Path, out: Path, *, price: float | None = None) -> dict[str, 
             "verdicts": counts(claims),
             "noise": asdict(noise) if noise else None,
             "laws": [asdict(s) for s in made],
-            "winner": {"ours": winner(made), "paper": winner(paper)},
+            "winner": {who: _winner(of) for who, of in (("ours", made), ("paper", paper))},
             "coefficients": material.coefficients,
             "blind": {k: v for k, v in scored.items() if k != "runs"} if scored else None,
             "spending": material.spending.to_dict("records"),
@@ -61,6 +61,11 @@ def report(folder: Path, out: Path, *, price: float | None = None) -> dict[str, 
         }
         _write(place / "summary.json", summary)
     return summary
+
+
+def _winner(made: list[Standing]) -> dict[str, Any]:
+    best, level = winner(made)
+    return {"law": best, "clearly behind on no router": level}
 
 
 def _scored(study: Study, predictions: Path) -> dict[str, Any] | None:
@@ -141,19 +146,16 @@ def _figures(
 
 
 def _coefficients(study: Study) -> list[dict[str, Any]]:
-    """The paper's law by router, with intervals from resampled sizes."""
-    try:
-        draws = resampled(study)
-    except InputError:
-        return []
-    made = []
-    for router, (sizes, _) in draws.items():
+    """The paper's law by router, with intervals from resampled sizes; or why there is none."""
+    found, missing = resampled(study)
+    made: list[dict[str, Any]] = []
+    for router, (sizes, _) in found.items():
         spans = {}
         for quantity in parameter_quantities(sizes.fit.law):
             i = sizes.interval(quantity)
             spans[quantity.name] = f"{'' if i.open_low else f'{i.low:.3g}'} … {'' if i.open_high else f'{i.high:.3g}'}"
         made.append({"router": router, "params": sizes.fit.params, "spans": spans, "warnings": sizes.fit.warnings})
-    return made
+    return made + [{"router": router, "missing": why} for router, why in missing.items()]
 
 
 def _write(path: Path, content: Any) -> None:

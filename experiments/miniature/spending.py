@@ -9,6 +9,8 @@ import pandas as pd
 
 from experiments.miniature.study import Study, sharers
 
+NEAR = 0.25
+
 
 @dataclass(frozen=True)
 class Foretold:
@@ -22,6 +24,8 @@ class Foretold:
     low: float
     high: float
     """Nine runs in ten have a ratio between these."""
+    near: float
+    """Share of the runs whose ratio is within 25 % of 1."""
 
 
 def device_seconds(costs: pd.DataFrame) -> pd.Series:
@@ -42,8 +46,8 @@ def device_seconds(costs: pd.DataFrame) -> pd.Series:
 
 
 def spending(study: Study, price: float | None) -> pd.DataFrame:
-    """By router and size: runs, device hours, seconds of a run, tokens per second; at `price` an hour, cost, also of a
-    run."""
+    """By router and size: runs, device hours, seconds of a run and of the device for it, tokens per second; at `price`
+    an hour, cost, also of a run."""
     if study.costs is None:
         return pd.DataFrame()
     size_order = list(study.active_params)
@@ -54,7 +58,7 @@ def spending(study: Study, price: float | None) -> pd.DataFrame:
         runs=("run_id", "nunique"), hours=("share", "sum"), seconds=("seconds", "median"),
         tokens_per_second=("tokens_per_second", "median"),
     )  # fmt: skip
-    made = made.assign(hours=made["hours"] / 3600).reset_index()
+    made = made.assign(hours=made["hours"] / 3600, device_seconds=made["hours"] / made["runs"]).reset_index()
     made = made.sort_values("size", key=lambda s: s.map(size_order.index), kind="stable").sort_values(
         "router", kind="stable"
     )
@@ -80,4 +84,5 @@ def foretold(study: Study) -> Foretold | None:
         ratio=float(ratio.median()),
         low=float(low),
         high=float(high),
+        near=float((ratio - 1).abs().le(NEAR).mean()),
     )

@@ -16,8 +16,9 @@ from routelaw.sweeps.sweep import read_sweep
 
 HERE = Path(__file__).parent
 RATES, ROUTED_RATES, MAIN, LARGEST, BETWEEN, QUICK = "rates", "routed_rates", "main", "largest", "between", "quick"
+WEIGHTS_OF_RL = "rl_weights"
 STUDIES = (
-    RATES, "rl_weights", "paper_weights", ROUTED_RATES, MAIN, "seeds", "robustness", "k", "routing_frequency",
+    RATES, WEIGHTS_OF_RL, "paper_weights", ROUTED_RATES, MAIN, "seeds", "robustness", "k", "routing_frequency",
     "lengths", "rl_variants", "sinkhorn_temperature", "shared_decisions", "permuted_hash", "stacked_ffws",
     "base_layers", LARGEST, BETWEEN,
 )  # fmt: skip

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from experiments.miniature.ended import COSTS, OF_RATES, ROUTING, TABLE
+from experiments.miniature.ended import COSTS, OF_RATES, ROUTING, SITTINGS, TABLE
 from experiments.miniature.studies import BETWEEN, LARGEST, MAIN
 from routelaw.fitting.noise import NoiseFloor, noise_floor
 from routelaw.fitting.points import SAME_LENGTH
@@ -46,6 +46,8 @@ class Study:
     """The last row of every finished run that is about learning rates."""
     speeds: pd.DataFrame | None = None
     """run_id and tokens_per_second of models trained by themselves (speeds.py)."""
+    sittings: pd.DataFrame | None = None
+    """began and seconds, of those that recorded how long they held the device."""
     noises: dict[str, NoiseFloor | None] = field(default_factory=dict, repr=False)
 
     @cached_property
@@ -120,6 +122,10 @@ class Study:
             self.noises[target] = noise_floor(self.table, target)
         return self.noises[target]
 
+    def of(self, router: str) -> RunTable:
+        """The runs of one router alone."""
+        return replace(self.table, frame=self.table.frame[self.table.frame["router"] == router])
+
     def transfer_noise(self, target: str) -> NoiseFloor | None:
         """Of a zero-shot loss over the validation loss: what both share of a seed cancels."""
         ratio = self.table.frame[target] / self.table.frame[VALIDATION]
@@ -133,14 +139,14 @@ def sharers(costs: pd.DataFrame) -> pd.Series:
 
 def read_study(folder: Path) -> Study:
     """A folder with runs.csv.gz and, where they are there, costs.csv, routing.csv.gz and the like."""
-    costs, routing, speeds = (
-        pd.read_csv(folder / name) if (folder / name).is_file() else None for name in (COSTS, ROUTING, SPEEDS)
+    costs, routing, speeds, sittings = (
+        pd.read_csv(folder / name) if (folder / name).is_file() else None for name in (COSTS, ROUTING, SPEEDS, SITTINGS)
     )
     rows = [row for path in sorted(folder.glob(PREDICTED)) for row in json.loads(path.read_text("utf-8"))["runs"]]
     predicted = pd.DataFrame(rows)[["run_id", "seconds"]].drop_duplicates("run_id") if rows else None
     rates = final_rows(plain(read_runs(folder / OF_RATES))) if (folder / OF_RATES).is_file() else None
     table = replace(read_runs(folder / TABLE), source=TABLE)
-    return Study(plain(table), costs, predicted, routing, rates, speeds)
+    return Study(plain(table), costs, predicted, routing, rates, speeds, sittings)
 
 
 def finished_runs(table: RunTable) -> pd.DataFrame:

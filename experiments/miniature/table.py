@@ -4,9 +4,12 @@
 
     runs.csv.gz      the run table, every evaluation a row; also the studies of each run and its learning rate
     rates.csv.gz     the same of rates.toml and routed_rates.toml alone: with the others they would count as seeds
+    runs_of_no_study.csv.gz   the same of runs that no sweep file has any more (other learning rates, say): no report
+                     reads it, since among the others they would count as seeds
     specs.jsonl      what each run is, in full
     routing.csv.gz   each routed block as it was logged: load, drops, over-subscription, the router's losses
     costs.csv        machine, day, seconds and tokens per second of each run
+    sittings.csv     when sittings began and how long they held the device, of those whose pack came with held.json
 
 What these files have of other runs stays: the folders of runs may be gone with the machine that trained them. Which
 studies a run belongs to is looked up again. The same runs give the same bytes, added at once or in parts.
@@ -24,9 +27,9 @@ from typing import Any
 
 import pandas as pd
 
-from experiments.miniature.ended import COSTS, OF_RATES, ROUTING, SPECS, TABLE, specs_in
-from experiments.miniature.packing import SITTING, opened
-from experiments.miniature.studies import HERE, RATES, ROUTED_RATES, studies_of_runs
+from experiments.miniature.ended import COSTS, OF_NONE, OF_RATES, ROUTING, SITTINGS, SPECS, TABLE, specs_in
+from experiments.miniature.packing import HELD, SITTING, opened
+from experiments.miniature.studies import HERE, QUICK, RATES, ROUTED_RATES, STUDIES, studies_of_runs
 from routelaw.errors import InputError
 from routelaw.runs.codecs import compress, decompress
 from routelaw.runs.files import read_runs, write_runs
@@ -37,8 +40,9 @@ from routelaw.runs.writing import write_atomically
 from routelaw.specs.files import to_mapping
 from routelaw.specs.run import RunSpec
 
-ABOUT = ("machine", "runs_at_a_time", "torch", "python", "date", "began", "predictions")
-"""What a sitting says of a run: machine, day, when it began and the hash of the blind test's predictions then."""
+ABOUT = ("machine", "runs_at_a_time", "torch", "python", "date", "began", "predictions", "committed")
+"""What a sitting says of a run: machine, day, when it began, the hash of the blind test's predictions then, and whether
+these were committed."""
 OF_ROUTERS = ("loss_", "router_")
 """Beginnings of columns that not every router has: they come last, in order."""
 
@@ -53,7 +57,8 @@ def write_tables(store: Store, out: Path) -> dict[str, int]:
         raise InputError(f"{store.path}: its runs are of another text than those of {out}; give them their own --out.")
     frame = _run_table(runs, specs, out, str(store.path))
     of_rates = frame["studies"].isin((RATES, ROUTED_RATES))
-    parts = {TABLE: frame[~of_rates], OF_RATES: frame[of_rates]}
+    of_none = frame["studies"] == ""
+    parts = {OF_NONE: frame[of_none], TABLE: frame[~of_rates & ~of_none], OF_RATES: frame[of_rates]}
     tables = {name: RunTable.from_frame(part, str(store.path)) for name, part in parts.items() if len(part)}
     routing = _added(out / ROUTING, [row for run in runs for row in _routing(run)], runs)
     costs = _added(out / COSTS, [_cost(run) for run in runs], runs)
@@ -76,10 +81,10 @@ def write_tables(store: Store, out: Path) -> dict[str, int]:
 
 def _run_table(runs: Sequence[StoredRun], specs: Mapping[str, RunSpec], out: Path, source: str) -> pd.DataFrame:
     new = table_of([run.folder for run in runs], source).frame
-    there = [read_runs(file).frame for file in (out / TABLE, out / OF_RATES) if file.is_file()]
+    there = [read_runs(file).frame for file in (out / TABLE, out / OF_RATES, out / OF_NONE) if file.is_file()]
     frame = pd.concat([new, *there]).drop_duplicates(["run_id", "step"])  # the new ones stay
     frame = frame[frame["run_id"].isin(specs)].sort_values(["run_id", "step"], ignore_index=True)
-    belongs = studies_of_runs(runs[0].spec)
+    belongs = studies_of_runs(runs[0].spec, (*STUDIES, QUICK))
     rates = {run_id: spec.train.learning_rate for run_id, spec in specs.items()}
     studies = {run_id: " ".join(belongs.get(run_id, ())) for run_id in specs}
     return frame.assign(learning_rate=frame["run_id"].map(rates), studies=frame["run_id"].map(studies))
@@ -148,6 +153,16 @@ def _cost(run: StoredRun) -> dict[str, Any]:
     }
 
 
+def add_sitting(held: Path, table: Path) -> None:
+    """A line of what a sitting said of itself, if it did; the last word of those that said it more than once."""
+    if not held.is_file():
+        return
+    there = [pd.read_csv(table)] if table.is_file() else []
+    rows = pd.concat([*there, pd.DataFrame([json.loads(held.read_bytes())])])
+    rows = rows.sort_values(["began", "seconds"]).drop_duplicates("began", keep="last")
+    write_atomically(_csv(rows), table, force=True)
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", type=Path, help="a store, or runs.tar.gz of a sitting")
@@ -157,5 +172,6 @@ if __name__ == "__main__":
         with opened(given.runs) as store:
             for name, count in write_tables(store, given.out).items():
                 print(f"{given.out / name}: {count} rows")
+        add_sitting(given.runs.with_name(HELD), given.out / SITTINGS)
     except InputError as error:
         sys.exit(str(error))

@@ -12,10 +12,12 @@ import pytest
 from drawn_runs import World, drawn_studies, true_frame, with_noise
 
 from experiments.miniature import blind, laws
+from experiments.miniature.studies import specs_of
 from experiments.miniature.study import Study, plain
 from routelaw.errors import InputError
 from routelaw.runs.files import read_runs, write_runs
 from routelaw.runs.table import RunTable
+from routelaw.specs.files import to_mapping
 
 LARGEST = "20M"
 SIZES = ("0.2M", "0.8M", "2M", "5M", "8M")
@@ -37,7 +39,7 @@ def planned(largest: pd.DataFrame) -> pd.DataFrame:
 
 def test_intervals_cover_nine_in_ten(largest: pd.DataFrame, planned: pd.DataFrame, monkeypatch) -> None:
     """Under the law that the runs were drawn from, over ten tables: coverage is near the level, and never far below."""
-    monkeypatch.setattr(blind, "fits_of", lambda study, router: _saturated(study, router))
+    only(monkeypatch, {"saturated"})
     inside = []
     for seed, study in enumerate(drawn_studies(MAIN, range(10), SIZES)):
         said = blind.predict(study, planned)
@@ -49,10 +51,9 @@ def test_intervals_cover_nine_in_ten(largest: pd.DataFrame, planned: pd.DataFram
     assert 0.8 <= np.mean(inside) <= 0.99, np.mean(inside)
 
 
-def _saturated(study: Study, router: str) -> list:
-    from routelaw.fitting import fit_law, select_points
-
-    return [fit_law("saturated", select_points(study.table, router, mixed=False))]
+def only(monkeypatch: pytest.MonkeyPatch, names: set[str]) -> None:
+    chosen = [law for law in laws.competing_laws() if law.name in names]
+    monkeypatch.setattr(laws, "competing_laws", lambda: chosen)
 
 
 def test_from_files(largest: pd.DataFrame, planned: pd.DataFrame, tmp_path: Path, monkeypatch, capsys) -> None:
@@ -60,19 +61,23 @@ def test_from_files(largest: pd.DataFrame, planned: pd.DataFrame, tmp_path: Path
     truth = true_frame(MAIN, SIZES[1:])
     write_runs(RunTable.from_frame(with_noise(truth, MAIN.noise, 0), "some"), table)
     plan.write_text(json.dumps({"runs": json.loads(planned.to_json(orient="records"))}))
-    chosen = [law for law in laws.competing_laws() if law.name in LAWS]
-    monkeypatch.setattr(laws, "competing_laws", lambda: chosen)
+    only(monkeypatch, LAWS)
     monkeypatch.setattr(blind, "DRAWS", 40)
 
     def call(*words: object) -> None:
         monkeypatch.setattr(sys, "argv", ["blind", *map(str, words), "--file", str(file)])
         blind.main()
 
-    call("predict", table, plan)
+    with pytest.raises(InputError, match=r"lacks runs of main and seeds: which cannot be told without specs\.jsonl"):
+        call("predict", table, plan)
+    assert not file.exists()
+    call("predict", table, plan, "--incomplete")
     said = json.loads(file.read_text())
     assert said["size"] == LARGEST
     assert len(said["sha256"]) == 64
     assert {row["law"] for row in said["predictions"]} == LAWS
+    assert said["incomplete"]
+    assert "cannot be told" in said["missing"]
     assert {row["experts"] for row in said["predictions"]} == {1, 2, 4, 8, 16, 32, 64, 128}
     assert all(row["low"] < row["loss"] < row["high"] for row in said["predictions"])
     with pytest.raises(InputError, match="no run of 20M"):
@@ -93,3 +98,52 @@ def test_one_size_at_a_time(planned: pd.DataFrame) -> None:
     two = pd.concat([planned, planned.assign(size="30M")])
     with pytest.raises(InputError, match="one size"):
         blind.predict(drawn_studies(MAIN)[0], two)
+
+
+def test_runs_that_are_missing_are_counted_by_router(planned: pd.DataFrame, tmp_path: Path) -> None:
+    specs = {spec.run_id: spec for study in ("main", "seeds") for spec in specs_of(study, "c", 8192)}
+    lines = [json.dumps({"run_id": run_id, "spec": to_mapping(spec)}) for run_id, spec in specs.items()]
+    (tmp_path / "specs.jsonl").write_text("\n".join(lines[:1]))
+    drawn = with_noise(true_frame(MAIN, ("2M",)), MAIN.noise, 0).drop_duplicates("run_id").iloc[:1]
+
+    def lacking(runs: list[str]) -> str:
+        frame = pd.concat([drawn.assign(run_id=run_id) for run_id in runs])
+        return blind.missing_runs(Study(RunTable.from_frame(frame, "some")), planned, tmp_path)
+
+    assert lacking(list(specs)) == ""
+    left_out = {"rl-r": 2, "dense": 1}
+    gone = [i for name, n in left_out.items() for i in [i for i, s in specs.items() if s.router.name == name][:n]]
+    assert lacking([run_id for run_id in specs if run_id not in gone]) == "1 of dense, 2 of rl-r"
+    to_come = pd.concat([planned, planned[:1].assign(run_id=gone[0])])
+    frame = pd.concat([drawn.assign(run_id=run_id) for run_id in specs if run_id != gone[0]])
+    assert blind.missing_runs(Study(RunTable.from_frame(frame, "some")), to_come, tmp_path) == "", "of the largest size"
+
+
+def test_what_is_not_predicted_is_listed_and_what_was_resampled_is_said(
+    largest: pd.DataFrame, planned: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S-BASE at four sizes, HASH at two of two E, RL-R at one; Switch not at all."""
+    only(monkeypatch, {"saturated", "bilinear"})
+    monkeypatch.setattr(blind, "DRAWS", 40)
+    frame = with_noise(true_frame(MAIN, SIZES[1:]), MAIN.noise, 0)
+    there = frame["router"].isin(["dense", "s-base"])
+    there |= (frame["router"] == "hash") & frame["size"].isin(["2M", "8M"]) & (frame["experts"] <= 4)
+    there |= (frame["router"] == "rl-r") & (frame["size"] == "8M")
+    few = frame[there]
+    said = blind.predict(Study(plain(RunTable.from_frame(few, "few"))), planned)
+    skipped = {(row["law"], row["router"]): row["why"] for row in said["skipped"]}
+    predicted = {(row["law"], row["router"]) for row in said["predictions"]}
+    routers = {"s-base", "hash", "rl-r", "switch"}
+    assert predicted | skipped.keys() == {(law, r) for law in ("saturated", "bilinear") for r in routers}
+    assert not predicted & skipped.keys()
+    assert {skipped[law, r] for law in ("saturated", "bilinear") for r in ("rl-r", "switch")} == {
+        "it has not two E at two sizes."
+    }
+
+    both = pd.concat([few, largest[(largest["size"] == LARGEST)]])
+    scored = blind.score(Study(plain(RunTable.from_frame(both, "both"))), said)
+    found = {(row["law"], row["router"]): row["intervals"] for row in scored["by_law_and_router"]}
+    assert found["bilinear", "s-base"] == ["size-bootstrap"]
+    assert found["bilinear", "hash"] == ["case-bootstrap"], "two sizes cannot be resampled"
+    of_laws = {row["law"]: row["intervals"] for row in scored["by_law"]}
+    assert of_laws["bilinear"] == ["case-bootstrap", "size-bootstrap"]

@@ -117,7 +117,7 @@ def test_what_the_tables_have_is_not_trained_again_and_the_rest_is(sittings: tup
     assert len(first | second) == QUICK_RUNS
     assert {name.partition("/")[2] for name in after} == set(PACKED), "and no weights"
     about = json.loads(next(text for name, text in after.items() if name.endswith("sitting.json")))
-    assert set(about) == {"machine", "runs_at_a_time", "torch", "python", "date", "began", "predictions"}
+    assert set(about) == {"machine", "runs_at_a_time", "torch", "python", "date", "began", "predictions", "committed"}
 
 
 @pytest.mark.slow

@@ -142,6 +142,40 @@ def test_a_size_with_few_experts_does_not_spoil_the_slopes() -> None:
     assert "8M" not in claim.why
 
 
+def test_coefficients_of_a_fit_at_a_bound_are_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    study = drawn_study(World(studies=False))
+    assert judge_one("e_start", study).verdict == HOLDS
+    found, missing = claims_on_coefficients.resampled(study)
+    at_bound = {r: tuple(replace(d, fit=replace(d.fit, status="at-bound")) for d in found[r]) for r in ("hash",)}
+    monkeypatch.setattr(claims_on_coefficients, "resampled", lambda _: ({**found, **at_bound}, missing))
+    claim = judge_one("e_start", study)
+    assert claim.verdict == OPEN
+    assert "the fit of HASH is at a bound" in claim.why
+
+
+def test_a_router_with_few_runs_leaves_the_others_their_coefficients() -> None:
+    frame = drawn_study(World(studies=False)).table.frame
+    few = frame[(frame["router"] != "rl-r") | (frame["experts"] == 8)]
+    study = Study(plain(RunTable.from_frame(few, "few")))
+    found, missing = claims_on_coefficients.resampled(study)
+    assert {"s-base", "hash"} <= set(found)
+    assert set(missing) == {"rl-r"}
+    assert "cannot be resampled" in judge_one("e_start", study).why
+
+
+def test_no_balance_loss_at_all_does_not_make_a_router_sensitive() -> None:
+    """The paper speaks of 1e-3 to 1; a collapse without any is said, and does not count."""
+    study = drawn_study(World(balance={}))
+    bare = (study.table.frame["balance"] == 0) & (study.table.frame["router"] == "switch")
+    assert bare.any()
+    frame = study.table.frame
+    worse = frame.assign(loss_validation=frame["loss_validation"].where(~bare, 2 * frame["loss_validation"]))
+    collapsed = judge_one("balance", replace(study, table=replace(study.table, frame=worse), noises={}))
+    usual = judge_one("balance", study)
+    assert collapsed.ours == usual.ours
+    assert "Without one: +69." in collapsed.why
+
+
 def test_every_rule_is_stated_and_every_claim_has_its_place() -> None:
     assert all("olds if" in test.rule and test.said.place and test.said.paper for test in TESTS)
     assert len(set(NAMES)) == len(NAMES)

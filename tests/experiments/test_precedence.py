@@ -11,7 +11,14 @@ import pandas as pd
 import pytest
 from drawn_runs import World, true_frame
 
-from experiments.miniature.precedence import FILE, Precedence, check_before_training, hash_of, precedence
+from experiments.miniature.precedence import (
+    FILE,
+    Precedence,
+    check_before_training,
+    committed_here,
+    hash_of,
+    precedence,
+)
 from experiments.miniature.study import Study, plain
 from routelaw.errors import InputError
 from routelaw.runs.table import RunTable
@@ -38,12 +45,15 @@ def table() -> RunTable:
     return plain(RunTable.from_frame(frame, "drawn"))
 
 
-def told(table: RunTable, file: Path, **last: str | None) -> Precedence:
-    """All runs of the size began later, with the file in place; the last of them as told. The other size's did not."""
+def told(table: RunTable, file: Path, *, checked: bool = True, **last: str | None) -> Precedence:
+    """All runs of the size began later, with the file in place, where it was committed if that was checked; the last of
+    them as told. The other size's did not."""
     finals = Study(table).finals
-    costs = pd.DataFrame({"run_id": finals["run_id"], "began": EARLIER, "predictions": None}).set_index("run_id")
+    costs = pd.DataFrame({"run_id": finals["run_id"], "began": EARLIER, "predictions": None, "committed": None})
+    costs = costs.set_index("run_id")
     own = finals[finals["size"] == SIZE]["run_id"].tolist()
-    costs.loc[own, ["began", "predictions"]] = [LATER, hash_of(file)]
+    committed = "yes" if checked else "cannot be checked"
+    costs.loc[own, ["began", "predictions", "committed"]] = [LATER, hash_of(file), committed]
     for name, value in last.items():
         costs.loc[own[-1], name] = value
     return precedence(Study(table, costs.reset_index()), file)
@@ -71,6 +81,13 @@ def test_one_run_that_did_not_is_enough(table: RunTable, file: Path, last: dict[
     assert words in found.words
 
 
+def test_without_a_repository_a_commit_is_not_shown(table: RunTable, file: Path) -> None:
+    """Neither where the runs began nor here."""
+    for found, runs in ((told(table, file, checked=False), 29), (told(table, file, committed=None), 1)):
+        assert not found.shown
+        assert f"is not shown: {runs} of the runs began where that could not be checked" in found.words
+
+
 def test_predictions_that_were_changed_since(table: RunTable, file: Path) -> None:
     before = told(table, file)
     costs = pd.DataFrame({"run_id": Study(table).finals["run_id"], "began": LATER, "predictions": hash_of(file)})
@@ -91,7 +108,10 @@ def test_a_commit_has_a_time_of_its_own(table: RunTable, file: Path) -> None:
     assert "cannot be told" in told(table, file).words, "not committed"
     git(file.parent, "add", FILE)
     git(file.parent, "commit", "-m", "x", "--date", "2026-01-02T10:30:00+00:00")
-    assert told(table, file).words.endswith("They were committed on 2026-01-02T10:30:00+00:00.")
+    for checked in (True, False):
+        found = told(table, file, checked=checked)
+        assert found.shown, "the repository that has them is enough"
+        assert found.words.endswith("They were committed on 2026-01-02T10:30:00+00:00.")
     git(file.parent, "commit", "--amend", "-m", "x", "--date", "2026-01-03T10:30:00+00:00")
     late = told(table, file)
     assert not late.shown
@@ -101,13 +121,17 @@ def test_a_commit_has_a_time_of_its_own(table: RunTable, file: Path) -> None:
 def test_a_sitting_asks_for_a_commit(file: Path) -> None:
     with pytest.raises(InputError, match="trained after it has been committed"):
         check_before_training(file.parent / "elsewhere" / FILE)
+    assert committed_here(file.parent / "elsewhere" / FILE) is None
     assert "cannot be checked" in check_before_training(file)
+    assert committed_here(file) == "cannot be checked"
     git(file.parent, "init")
     with pytest.raises(InputError, match="not committed as it is"):
         check_before_training(file)
+    assert committed_here(file) == "no"
     git(file.parent, "add", FILE)
     git(file.parent, "commit", "-m", "x")
     assert check_before_training(file) == f"{FILE} is committed as it is."
+    assert committed_here(file) == "yes"
     file.write_text("{}")
     with pytest.raises(InputError, match="not committed as it is"):
         check_before_training(file)
