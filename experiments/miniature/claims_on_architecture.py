@@ -170,18 +170,10 @@ def halving_k_doubles_speed(study: Study) -> Found:
     return effect, effect.verdict(NEARLY_TWICE), why
 
 
-def matched(study: Study, router: str, one: str, other: str, columns: tuple[str, ...] = ()) -> pd.Series:
-    """log10 L of variant `one` less that of `other`, by size and E (and further columns)."""
-    rows = study.one_length[study.one_length["router"] == router]
-    keys = ["size", "experts", *columns]
-    first, second = (rows[rows["variant"] == v].groupby(keys)["log_loss_validation"].mean() for v in (one, other))
-    return (first - second).dropna()
-
-
 def deciding_anew(study: Study) -> Found:
     """S-BASE whose first routed block decides for all, against S-BASE, at equal size, E and R. Holds if the interval of
     the mean difference lies above zero, does not hold if below."""
-    gap = matched(study, ROUTER, "shared_decisions", "", ("k", "routing_frequency"))
+    gap = study.beside_usual(ROUTER, "shared_decisions", ("k", "routing_frequency"))
     if gap.empty:
         return NOT_TRAINED
     effect = mean_effect(gap.to_numpy(), gap.index.get_level_values("size"), study.noise()).scaled(PERCENT)

@@ -9,15 +9,13 @@ import numpy as np
 import pandas as pd
 
 from experiments.miniature.claim import FAILS, HOLDS, NOT_TRAINED, OPEN, Effect, Statement, Test, weakest
-from experiments.miniature.claims_on_architecture import matched
+from experiments.miniature.claims_on_losses import PAPER_SPREAD
 from experiments.miniature.effects import LEVEL, PERCENT, both_levels, mean_effect, student
 from experiments.miniature.study import PAPER_ROUTERS, VALIDATION, Study, finished_runs, parts_of
 from routelaw.figures.style import router_label
 from routelaw.fitting.noise import SAME_MODEL
 from routelaw.laws.law import Array
 
-SAME_NATS = 0.02
-"""The paper's own cut-off: a difference below it means nothing."""
 SAME_SLOPE = 0.1
 """Slopes that differ by less than this share of themselves count as equal."""
 FEWEST_TO_REGRESS = 4
@@ -110,7 +108,7 @@ def lengths(study: Study, router: str = LENGTH_ROUTER) -> dict[str, pd.DataFrame
 
 
 def expert_slope_along(rows: pd.DataFrame) -> pd.DataFrame:
-    """b at every number of tokens (rows) for every length (columns), and `noises`: the noise of one run that it has."""
+    """b at every number of tokens (rows) for every length (columns)."""
     made = {}
     for plan, own in rows.groupby("tokens_planned"):
         loss = own.pivot_table(index="tokens", columns="experts", values=VALIDATION).dropna()
@@ -122,6 +120,7 @@ def expert_slope_along(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def slope_noise(rows: pd.DataFrame) -> float:
+    """How many times the noise of one run such a b has."""
     x = np.log10(np.sort(rows["experts"].unique()).astype(float))
     return float(1 / np.sqrt(((x - x.mean()) ** 2).sum()))
 
@@ -191,7 +190,7 @@ def baseline_best(study: Study) -> Found:
     intervals above zero; does not hold if one lies below with an interval that allows for their number."""
     known = sorted(set(study.one_length["variant"][study.one_length["router"] == "rl-r"]))
     others = [v for v in known if {"variant"} <= set(parts_of(v)) <= {"variant", "reward", "entropy_weight"}]
-    gaps = {v: gap for v in others if len(gap := matched(study, "rl-r", v, ""))}
+    gaps = {v: gap for v in others if len(gap := study.beside_usual("rl-r", v))}
     if not gaps:
         return NOT_TRAINED
     effects = {v: both_levels(lambda level, g=g: _over_sizes(g, study, level), len(gaps)) for v, g in gaps.items()}
@@ -208,12 +207,15 @@ def _over_sizes(gap: pd.Series, study: Study, level: float = LEVEL) -> Effect:
 def permuting_changes_nothing(study: Study) -> Found:
     """HASH whose layers permute token ids against HASH, at equal size, E and R. Holds if the interval of the mean
     difference lies within 0.02 nats, the paper's cut-off; does not hold if it lies outside."""
-    gap = matched(study, "hash", "permuted", "", ("k", "routing_frequency"))
+    gap = study.beside_usual("hash", "permuted", ("k", "routing_frequency"))
     if gap.empty:
         return NOT_TRAINED
     loss = float(10 ** study.one_length["log_loss_validation"].mean())
     effect = _over_sizes(gap, study).scaled(loss * float(np.log(10)))
-    inside, outside = max(-effect.low, effect.high) < SAME_NATS, effect.low > SAME_NATS or effect.high < -SAME_NATS
+    inside, outside = (
+        max(-effect.low, effect.high) < PAPER_SPREAD,
+        effect.low > PAPER_SPREAD or effect.high < -PAPER_SPREAD,
+    )
     return effect, HOLDS if inside else FAILS if outside else OPEN, f"{len(gap)} pairs."
 
 

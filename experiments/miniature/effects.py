@@ -56,18 +56,10 @@ def shared_effect(differences: Array, noise: NoiseFloor, level: float = LEVEL) -
 
 def _interval(value: float, means: Array, noises: float, noise: NoiseFloor | None, level: float, unit: str) -> Effect:
     """The wider of Student's interval of `means` and that of `noises` times the noise of a run."""
-    spread, floor, basis = 0.0, 0.0, []
+    spread = None
     if len(means) >= FEWEST_SIZES:
         spread = student(len(means) - 1, level) * float(np.std(means, ddof=1)) / np.sqrt(len(means))
-        basis.append(f"{len(means)} {unit}")
-    if noise is not None:
-        floor = student(noise.freedom, level) * noise.sd * noises
-        basis.append(f"seed noise with {noise.freedom} degrees of freedom")
-    if not basis:
-        return Effect(value, -np.inf, np.inf, "Fewer than three pairs and no seeds: no interval.")
-    half = max(spread, floor)
-    by = basis[0] if spread >= floor else basis[-1]
-    return Effect(value, value - half, value + half, f"Interval from {by}.")
+    return _wider(value, spread, f"{len(means)} {unit}", noises, noise, level, "Fewer than three pairs")
 
 
 def slope_effect(x: Array, y: Array, noise_of_y: float, noise: NoiseFloor | None, *, level: float = LEVEL) -> Effect:
@@ -75,18 +67,27 @@ def slope_effect(x: Array, y: Array, noise_of_y: float, noise: NoiseFloor | None
     centred = x - x.mean()
     total = float((centred**2).sum())
     slope = float((centred * y).sum() / total)
-    spread, floor, basis = 0.0, 0.0, []
-    if len(x) > 3:
+    spread = None
+    if len(x) > FEWEST_SIZES:
         residual = y - y.mean() - slope * centred
         spread = student(len(x) - 2, level) * float(np.sqrt((residual**2).sum() / (len(x) - 2) / total))
-        basis.append(f"{len(x)} sizes")
+    noises = noise_of_y / float(np.sqrt(total))
+    return _wider(slope, spread, f"{len(x)} sizes", noises, noise, level, "Fewer than four sizes")
+
+
+def _wider(
+    value: float, spread: float | None, of: str, noises: float, noise: NoiseFloor | None, level: float, few: str
+) -> Effect:
+    """The wider of `spread`, None with too few, and what `noises` times the noise of a run gives."""
+    halves = {} if spread is None else {of: spread}
     if noise is not None:
-        floor = student(noise.freedom, level) * noise.sd * noise_of_y / np.sqrt(total)
-        basis.append(f"seed noise with {noise.freedom} degrees of freedom")
-    if not basis:
-        return Effect(slope, -np.inf, np.inf, "Fewer than four sizes and no seeds: no interval.")
-    half = max(spread, floor)
-    return Effect(slope, slope - half, slope + half, f"Interval from {basis[0] if spread >= floor else basis[-1]}.")
+        halves[f"seed noise with {noise.freedom} degrees of freedom"] = (
+            student(noise.freedom, level) * noise.sd * noises
+        )
+    if not halves:
+        return Effect(value, -np.inf, np.inf, f"{few} and no seeds: no interval.")
+    by = max(halves, key=halves.__getitem__)
+    return Effect(value, value - halves[by], value + halves[by], f"Interval from {by}.")
 
 
 def both_levels(make: Callable[[float], Effect], several: int) -> tuple[Effect, Effect]:

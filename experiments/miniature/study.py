@@ -95,6 +95,13 @@ class Study:
             rows = rows[equal]
         return rows.groupby(["size", "experts"])[f"log_{target}"].mean().dropna()
 
+    def beside_usual(self, router: str, variant: str, columns: tuple[str, ...] = ()) -> pd.Series:
+        """log10 L of a variant less that of the usual one, by size and E (and further columns)."""
+        rows = self.one_length[self.one_length["router"] == router]
+        keys = ["size", "experts", *columns]
+        own, usual = (rows[rows["variant"] == v].groupby(keys)[f"log_{VALIDATION}"].mean() for v in (variant, ""))
+        return (own - usual).dropna()
+
     @cached_property
     def spreads(self) -> pd.DataFrame:
         """How each run spread its tokens at the end: what was logged in its last fifth, over all routed blocks."""
