@@ -1,8 +1,7 @@
 """Miniature models side by side on one GPU: tokens per second of all of them together, and how soon a run begins.
 
     python benchmarks/gpu_miniature.py [--quick] [--sizes 0.8M 3M 8M 20M] [--routers dense s-base hash]
-        [--processes 1 2 4 8] [--sequences 64] [--seconds 4] [--mps] [--only-mixed]
-        [--budget-s 540]
+        [--processes 1 2 4 8] [--sequences 64] [--seconds 4] [--mps] [--only-mixed] [--budget-s 540]
 
 Every process trains a model of its own on random tokens, 64 × 512 a step, as runs of experiments/miniature do: rotary
 positions, a vocabulary of 8,192, the real optimiser, blocks compiled, steps recorded as CUDA graphs, bfloat16. All

@@ -36,6 +36,8 @@ class Material:
     coefficients: Sequence[dict[str, Any]]
     scored: dict[str, Any] | None
     spending: pd.DataFrame
+    price: float | None
+    """Of an hour of the device."""
     foretold: Foretold | None
     pictures: Sequence[Picture]
     not_drawn: Sequence[tuple[str, str]] = field(default_factory=list)
@@ -251,6 +253,8 @@ def _costs(m: Material) -> list[Block]:
         "finished; seconds are of one run, shared or not, device seconds its part:"
     )
     blocks: list[Block] = [Text(words)]
+    if m.price is not None:
+        blocks.append(Text(f"Costs are at {m.price:g} an hour, which was assumed.", "soft"))
     if m.study.sittings is not None:
         held, first = m.study.sittings["seconds"].sum() / 3600, m.study.sittings["began"].min()[:10]
         words = f"Since {first} sittings say how long they held the device, all told: {held:.2f} h in "

@@ -43,8 +43,8 @@ def report(folder: Path, out: Path, *, price: float | None = None) -> dict[str, 
     with whole_folder(out, force=True) as place:
         pictures, not_drawn = _draw(study, made, paper, scored, place)
         told = foretold(study)
-        material = Material(study, claims, made, paper, _coefficients(study), scored, spending(study, price), told,
-                            pictures, not_drawn)  # fmt: skip
+        material = Material(study, claims, made, paper, _coefficients(study), scored, spending(study, price), price,
+                            told, pictures, not_drawn)  # fmt: skip
         (place / "index.html").write_text(build_page(material), encoding="utf-8")
         _write(place / "claims.json", [claim.as_dict() for claim in claims])
         noise = study.noise()

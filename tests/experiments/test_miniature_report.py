@@ -72,6 +72,7 @@ def test_everything_is_written(quick: None, tmp_path: Path, monkeypatch: pytest.
     paid = costs["seconds"].sum() / 4 / 3600 * 2
     assert sum(row["cost"] for row in summary["spending"]) == pytest.approx(paid), "four shared the device"
     assert sum(row["cost_of_a_run"] * row["runs"] for row in summary["spending"]) == pytest.approx(paid)
+    assert "Costs are at 2 an hour" in (out / "index.html").read_text()
     assert set(summary["not_drawn"]) == CHOICES
     names = {path.stem for path in (out / "figures").glob("*.png")}
     assert names == {
