@@ -125,7 +125,7 @@ def table(options: Options, rows: Iterable[Row]) -> Table:
     how = "compiled" if options.compile else "eager"
     ratios = {
         "ours": f"what the model does, {how}: on a GPU pieces of {ROWS}, else as `biased`",
-        "ours eager": "the same, not compiled",
+        "ours eager": "what the model does, not compiled",
         "biased": f"bias of all pairs handed to the fused attention, {how}",
         "biased causal": "the same, half of the pairs left out by the kernel",
         **{f"pieces of {rows}": f"so many queries at a time, products written out, {how}" for rows in PIECES},
