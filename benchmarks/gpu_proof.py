@@ -53,6 +53,9 @@ POSITIONS = ("rope", "xl")
 Found = tuple[str, dict[str, Any]]
 """What was proved, and its figures."""
 
+EXPERTS = 8
+"""What is proved of models with others has its number beside its name."""
+
 
 def spec_of(router: str, positions: str, steps: int, options: argparse.Namespace) -> RunSpec:
     return RunSpec(
@@ -221,7 +224,7 @@ def main() -> None:
     parser.add_argument("--without", nargs="*", default=list(WITHOUT), choices=list(WITHOUT), help="in the curves")
     parser.add_argument("--options", nargs="*", default=list(WITH), choices=list(WITH), help="to take up there")
     parser.add_argument("--float32", action=argparse.BooleanOptionalAction, default=True, help="a curve of that, too")
-    parser.add_argument("--experts", type=int, default=8)
+    parser.add_argument("--experts", type=int, default=EXPERTS)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--after", type=int, default=50, help="steps of training before gradients are compared")
@@ -235,6 +238,7 @@ def main() -> None:
         options.size, options.sequences, options.length, options.vocabulary = "0.05M", 4, 32, 100
         options.steps, options.after, options.seeds, options.experts = 6, 2, 2, 4
     figures: dict[str, dict[str, Any]] = {}
+    experts = "" if options.experts == EXPERTS else f" E={options.experts}"
     batches, options.vocabulary, data = text_batches(
         options.corpus, options.sequences, options.length, options.vocabulary
     )
@@ -242,7 +246,7 @@ def main() -> None:
         for part in options.parts:
             for what, found in PARTS[part](batches, options):
                 print(what, found, flush=True)
-                figures[what] = found
+                figures[what + experts] = found
                 release()
     if not options.quick:
         flat = {f"{what}/{key}": value for what, found in figures.items() for key, value in found.items()}

@@ -113,7 +113,7 @@ def test_the_main_sweep_and_the_largest_size_make_one_grid() -> None:
         for router in ("s-base", "hash", "rl-r", "switch"):
             assert sorted(s.router.experts for s in own if s.router.name == router) == EVERY_E
         assert sum(spec.router.name == "dense" for spec in own) == 1
-    weights = "balance_weight=0.1,entropy_weight=0.05,policy_weight=0.1,"
+    weights = "balance_weight=0.1,entropy_weight=0.05,policy_weight=0.01,"
     assert {(s.router.name == "rl-r") * weights + "positions=rope" == s.variant for s in found} == {True}
     largest = {spec.run_id for spec in specs("largest")}
     others = {spec.run_id for study in STUDIES if study != LARGEST for spec in specs(study)}
@@ -125,7 +125,7 @@ def test_studies_share_the_runs_they_say() -> None:
     known = {study: {spec.run_id for spec in specs(study)} for study in STUDIES}
     with_main = {"seeds": 9, "k": 6, "lengths": 9, "rl_variants": 6, "robustness": 3, "sinkhorn_temperature": 3}
     assert {study: len(known[study] & known["main"]) for study in with_main} == with_main
-    with_weights = {"main": 2, "paper_weights": 2, "robustness": 4}
+    with_weights = {"main": 2, "paper_weights": 2, "robustness": 1}
     assert {study: len(known[study] & known["rl_weights"]) for study in with_weights} == with_weights
     with_frequencies = {"shared_decisions": 5, "permuted_hash": 3, "stacked_ffws": 1}
     assert {study: len(known[study] & known["routing_frequency"]) for study in with_frequencies} == with_frequencies
