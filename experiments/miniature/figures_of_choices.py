@@ -52,7 +52,7 @@ def draw_rates(study: Study) -> Picture:
         panel.set_ylim(-0.05 * SHOWN, SHOWN)
         panel.set_xlabel("learning rate (filled: chosen for the size)")
         panel.set_ylabel("loss over the best rate (nats)")
-        panel.legend(loc="best")
+        panel.legend(**BESIDE)
         style.panel_letter(panel, letter)
     return picture
 

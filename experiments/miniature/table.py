@@ -1,6 +1,6 @@
 """From trained runs to the files that are committed: every figure can be redrawn from them without a GPU.
 
-    python -m experiments.miniature.table STORE|runs.tar.gz [--out experiments/miniature]
+    python -m experiments.miniature.table [STORE|runs.tar.gz] [--out experiments/miniature]
 
     runs.csv.gz      the run table, every evaluation a row; also the studies of each run and its learning rate
     rates.csv.gz     the same of rates.toml and routed_rates.toml alone: with the others they would count as seeds
@@ -12,7 +12,8 @@
     sittings.csv     when sittings began and how long they held the device, of those whose pack came with held.json
 
 What these files have of other runs stays: the folders of runs may be gone with the machine that trained them. Which
-studies a run belongs to is looked up again. The same runs give the same bytes, added at once or in parts.
+studies a run belongs to is looked up again, which is all that is done without a store: after a change to a sweep file.
+The same runs give the same bytes, added at once or in parts.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import io
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -47,19 +49,20 @@ OF_ROUTERS = ("loss_", "router_")
 """Beginnings of columns that not every router has: they come last, in order."""
 
 
-def write_tables(store: Store, out: Path) -> dict[str, int]:
-    """Add the ended runs of the store to the files in `out`; returns the rows of each."""
-    runs = [run for run in store.runs() if run.ended]
-    if not runs:
-        raise InputError(f"{store.path}: no run has ended there.")
+def write_tables(store: Store | None, out: Path) -> dict[str, int]:
+    """Add the ended runs of the store, if any, to the files in `out`; returns the rows of each."""
+    source = str(store.path if store else out)
+    runs = [run for run in store.runs() if run.ended] if store else []
     specs = specs_in(out) | {run.run_id: run.spec for run in runs}
+    if not (runs if store else specs):
+        raise InputError(f"{source}: no run has ended there.")
     if len({(spec.corpus, spec.model.vocabulary) for spec in specs.values()}) > 1:
-        raise InputError(f"{store.path}: its runs are of another text than those of {out}; give them their own --out.")
-    frame = _run_table(runs, specs, out, str(store.path))
+        raise InputError(f"{source}: its runs are of another text than those of {out}; give them their own --out.")
+    frame = _run_table(runs, specs, out, source)
     of_rates = frame["studies"].isin((RATES, ROUTED_RATES))
     of_none = frame["studies"] == ""
     parts = {OF_NONE: frame[of_none], TABLE: frame[~of_rates & ~of_none], OF_RATES: frame[of_rates]}
-    tables = {name: RunTable.from_frame(part, str(store.path)) for name, part in parts.items() if len(part)}
+    tables = {name: RunTable.from_frame(part, source) for name, part in parts.items() if len(part)}
     routing = _added(out / ROUTING, [row for run in runs for row in _routing(run)], runs)
     costs = _added(out / COSTS, [_cost(run) for run in runs], runs)
     lines = [json.dumps({"run_id": i, "spec": to_mapping(spec)}, sort_keys=True) for i, spec in sorted(specs.items())]
@@ -80,11 +83,11 @@ def write_tables(store: Store, out: Path) -> dict[str, int]:
 
 
 def _run_table(runs: Sequence[StoredRun], specs: Mapping[str, RunSpec], out: Path, source: str) -> pd.DataFrame:
-    new = table_of([run.folder for run in runs], source).frame
+    new = [table_of([run.folder for run in runs], source).frame] if runs else []
     there = [read_runs(file).frame for file in (out / TABLE, out / OF_RATES, out / OF_NONE) if file.is_file()]
-    frame = pd.concat([new, *there]).drop_duplicates(["run_id", "step"])  # the new ones stay
+    frame = pd.concat([*new, *there]).drop_duplicates(["run_id", "step"])  # the new ones stay
     frame = frame[frame["run_id"].isin(specs)].sort_values(["run_id", "step"], ignore_index=True)
-    belongs = studies_of_runs(runs[0].spec, (*STUDIES, QUICK))
+    belongs = studies_of_runs(next(iter(specs.values())), (*STUDIES, QUICK))
     rates = {run_id: spec.train.learning_rate for run_id, spec in specs.items()}
     studies = {run_id: " ".join(belongs.get(run_id, ())) for run_id in specs}
     return frame.assign(learning_rate=frame["run_id"].map(rates), studies=frame["run_id"].map(studies))
@@ -165,13 +168,14 @@ def add_sitting(held: Path, table: Path) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("runs", type=Path, help="a store, or runs.tar.gz of a sitting")
+    parser.add_argument("runs", type=Path, nargs="?", help="a store, or runs.tar.gz of a sitting")
     parser.add_argument("--out", type=Path, default=HERE)
     given = parser.parse_args()
     try:
-        with opened(given.runs) as store:
+        with opened(given.runs) if given.runs else nullcontext() as store:
             for name, count in write_tables(store, given.out).items():
                 print(f"{given.out / name}: {count} rows")
-        add_sitting(given.runs.with_name(HELD), given.out / SITTINGS)
+        if given.runs:
+            add_sitting(given.runs.with_name(HELD), given.out / SITTINGS)
     except InputError as error:
         sys.exit(str(error))

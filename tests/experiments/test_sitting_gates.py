@@ -19,6 +19,8 @@ from experiments.miniature.ended import Ended, recorded_in, specs_in
 from experiments.miniature.sitting import Sitting
 from experiments.miniature.studies import HERE, MAIN, specs_of
 from experiments.miniature.table import add_sitting, write_tables
+from routelaw.errors import InputError
+from routelaw.runs.codecs import decompress
 from routelaw.runs.files import read_runs
 from routelaw.runs.store import Store
 from routelaw.specs.files import to_mapping
@@ -217,6 +219,18 @@ def test_a_run_of_no_study_is_kept_apart(tmp_path: Path) -> None:
     ends(again, ours)
     assert write_tables(again, out) == rows, "what was kept apart stays"
     assert recorded_in(out).keys() == {ours.run_id, other.run_id}
+
+
+def test_studies_in_the_committed_tables_are_those_of_the_sweep_files(tmp_path: Path) -> None:
+    """If not, a sweep file was changed since: `python -m experiments.miniature.table` looks them up again."""
+    names = ("runs.csv.gz", "rates.csv.gz", "routing.csv.gz", "costs.csv", "specs.jsonl")
+    for name in names:
+        (tmp_path / name).write_bytes((HERE / name).read_bytes())
+    assert write_tables(None, tmp_path)["specs.jsonl"] == len(specs_in(HERE))
+    before, after = ([decompress((folder / name).read_bytes(), name) for name in names] for folder in (HERE, tmp_path))
+    assert [name for name, old, new in zip(names, before, after, strict=True) if old != new] == []
+    with pytest.raises(InputError, match="no run has ended"):
+        write_tables(None, tmp_path / "nothing")
 
 
 def test_every_run_of_the_committed_tables_is_of_a_study(tmp_path: Path) -> None:
