@@ -71,7 +71,7 @@ def draw_ranking(made: Sequence[Standing], paper: Sequence[Standing], noise: Noi
             panel.axvspan(1e4 * noise.low, 1e4 * noise.high, color="#eeeeee", zorder=0)
             panel.axvline(1e4 * noise.sd, color=style.GREY, linewidth=0.9, linestyle=":", zorder=1)
         _decades(panel)
-        panel.set_xlabel("RMSE of log10 L, size left out (10⁻⁴)")
+        panel.set_xlabel("RMSE of log10 L (10⁻⁴)")
         panel.set_title(style.router_label(router))
     axes[0].plot([], [], "o", color=style.GREY, label="our runs, 90 %")
     axes[0].plot([], [], "x", color=style.GREY, label="the paper's runs")

@@ -60,6 +60,11 @@ def report(folder: Path, out: Path, *, price: float | None = None) -> dict[str, 
             "not_drawn": dict(not_drawn),
         }
         _write(place / "summary.json", summary)
+        drawn = {file.name for file in (place / "figures").iterdir()}
+    for name in _figures(study, made, paper, scored):
+        for file in (out / "figures").glob(f"{name}.*"):
+            if file.name not in drawn:  # of other runs, in the same folder before
+                file.unlink()
     return summary
 
 

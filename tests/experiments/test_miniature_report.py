@@ -105,7 +105,14 @@ def test_a_table_of_the_main_sweep_alone(quick: None, tmp_path: Path) -> None:
     """No studies, no seeds, no costs, nothing predicted: a page that says so."""
     frame = with_noise(true_frame(World(studies=False, seeds=False)), 3e-4, 0)
     write_runs(RunTable.from_frame(frame, "main"), tmp_path / "runs.csv.gz")
+    figures = tmp_path / "out" / "figures"
+    figures.mkdir(parents=True)
+    for name in ("seeds.png", "main.png", "mine.png"):
+        (figures / name).write_text("of other runs")
     summary = report.report(tmp_path, tmp_path / "out")
+    assert not (figures / "seeds.png").exists()
+    assert (figures / "main.png").read_bytes().startswith(b"\x89PNG")
+    assert (figures / "mine.png").exists(), "what is not ours stays"
     assert summary["noise"] is None
     assert summary["blind"] is None
     assert len(summary["not_drawn"]) == 6 + len(CHOICES)
