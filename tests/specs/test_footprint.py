@@ -114,10 +114,10 @@ def test_activations_are_what_autograd_keeps(number: int, precision: str) -> Non
 
 
 PEAKS = [
-    (make(RouterSpec(), length=256, batch=64), 1),  # scores
+    (make(RouterSpec(), length=256, batch=32), 1),  # scores
     (make(RouterSpec(), length=16, batch=700, vocabulary=3000), 1),  # logits, in two pieces
     (make(RouterSpec("s-base", 64), length=64, batch=128), 2),
-    (make(RouterSpec("hash", 8, k=4), length=16, batch=512), 1),
+    (make(RouterSpec("hash", 8, k=4), length=16, batch=256), 1),
     (make(RouterSpec("switch", 256), length=64, batch=128), 1),
     (make(RouterSpec("hash", 256), length=64, batch=8), 1),  # the update
     (make(RouterSpec("hash", 128), length=16, batch=512), 4),  # gradients of the micro-batches before
