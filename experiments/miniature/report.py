@@ -12,6 +12,7 @@ import argparse
 import json
 from collections.abc import Callable
 from dataclasses import asdict
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -164,7 +165,17 @@ def _coefficients(study: Study) -> list[dict[str, Any]]:
 
 
 def _write(path: Path, content: Any) -> None:
-    path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    text = json.dumps(_finite(content), indent=1, ensure_ascii=False, allow_nan=False)
+    path.write_text(text + "\n", encoding="utf-8")
+
+
+def _finite(content: Any) -> Any:
+    """JSON knows no infinity: an end that an interval does not have is null."""
+    if isinstance(content, dict):
+        return {key: _finite(value) for key, value in content.items()}
+    if isinstance(content, list | tuple):
+        return [_finite(value) for value in content]
+    return None if isinstance(content, float) and not isfinite(content) else content
 
 
 def main() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 
 import pandas as pd
@@ -119,6 +120,11 @@ def test_a_table_of_the_main_sweep_alone(quick: None, tmp_path: Path) -> None:
     page = (tmp_path / "out" / "index.html").read_text()
     assert "not trained" in page
     assert "No router was trained with several weights." in page
+
+
+def test_an_interval_without_ends_is_still_json(tmp_path: Path) -> None:
+    report._write(tmp_path / "claims.json", [{"ours": {"value": 1.5, "ends": (-inf, inf)}}])
+    assert json.loads((tmp_path / "claims.json").read_text()) == [{"ours": {"value": 1.5, "ends": [None, None]}}]
 
 
 def test_laws_on_the_papers_runs_are_as_committed(quick: None, released: RunTable) -> None:
