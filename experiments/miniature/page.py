@@ -58,16 +58,26 @@ CHANGED = (
     "there, and no seeds. Since then the deep model has no part in what is said of sizes swept over E."
 )
 
+FORMS = {
+    "hours": ".3f",
+    "seconds": ".0f",
+    "tokens_per_second": ",.0f",
+    "device_seconds": ".1f",
+    "cost": ".3f",
+    "cost_of_a_run": ".4f",
+}
+"""Of columns of costs."""
+
 
 def build_page(m: Material) -> str:
     sections = [
         Section("The paper's claims on our runs", "claims", [_in_short(m), _claims(m.claims), Text(ENDS, "soft")]),
-        Section("How a verdict is reached", "rules", [Text(CHANGED), *_tuned(m.study), _rules()]),
         Section("Laws on sizes they have not seen", "laws", _laws(m)),
         Section("Coefficients of the paper's law", "coefficients", _coefficients(m.coefficients)),
         Section("The blind test", "blind", _blind(m.scored)),
         Section("Weights of the routers' losses", "weights", blocks_on_weights(m.study, m.claims)),
         Section("Figures", "figures", [*m.pictures, *(Text(f"{t}: not drawn, {why}") for t, why in m.not_drawn)]),
+        Section("How a verdict is reached", "rules", [Text(CHANGED), *_tuned(m.study), _rules()]),
         Section("What it took", "costs", _costs(m)),
         Section("The data", "data", [Bullets([*_data(m.study), *m.study.table.notes])]),
     ]
@@ -79,7 +89,11 @@ def build_page(m: Material) -> str:
 
 
 def _rules() -> Bullets:
-    return Bullets([f"{t.said.statement}: {t.rule}" for t in TESTS])
+    """Each once, with all claims that it judges."""
+    by_rule: dict[str, list[str]] = {}
+    for test in TESTS:
+        by_rule.setdefault(test.rule, []).append(test.said.statement)
+    return Bullets([f"{'; '.join(claims)}: {rule}" for rule, claims in by_rule.items()])
 
 
 def _tuned(study: Study) -> list[Block]:
@@ -106,7 +120,7 @@ def _tuned(study: Study) -> list[Block]:
 def _in_short(m: Material) -> Text:
     found = counts(m.claims)
     runs = m.study.table.frame["run_id"].nunique()
-    words = f"{found[HOLDS]} hold, {found[FAILS]} not, {found[OPEN]} cannot be told."
+    words = f"{found[HOLDS]} hold{'s' * (found[HOLDS] == 1)}, {found[FAILS]} not, {found[OPEN]} cannot be told."
     return Text(f"{len(m.claims)} claims judged on {runs} runs: {words}", "key")
 
 
@@ -242,7 +256,7 @@ def _costs(m: Material) -> list[Block]:
         return [Text("No costs were recorded.", "soft")]
     columns = [c for c in m.spending if c not in ("router", "size")]
     rows = [
-        [Entry(f"{router_label(r['router'])} {r['size']}"), *(Entry(f"{r[c]:,.4g}") for c in columns)]
+        [Entry(f"{router_label(r['router'])} {r['size']}"), *(Entry(f"{r[c]:{FORMS.get(c, ',.4g')}}") for c in columns)]
         for r in m.spending.to_dict("records")
     ]
     shares = device_seconds(m.study.costs)
