@@ -5,8 +5,8 @@
 65,536 tokens, K = 1, hidden layer 4d, bfloat16, weighted outputs; load even, and with Zipf's skew of .7. Figures are
 fractions of the dense FFW's speed: dispatch, both products, GELU, combine and weighting, and all gradients. In the
 race: our layer and, as the baseline, torch's `grouped_mm` in the plainest layer around it, both eager and compiled; and
-its products alone, which ours are quicker than where experts have few rows. All run as CUDA graphs; ours once more with
-every kernel launched by the processor. Appends one line to results.jsonl.
+its products alone, without a layer around them (ours may be others where experts have few rows). All run as CUDA
+graphs; ours once more with every kernel launched by the processor. Appends one line to results.jsonl.
 """
 
 from __future__ import annotations

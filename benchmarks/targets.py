@@ -82,6 +82,10 @@ def _targets() -> list[Target]:
         for size in ("0.8M", "3M", "8M", "20M")
     ]
     small.append(Target("tokens/s of one of each size", "gpu_miniature", "mixed s-base", ".*tokens_per_s", 4e6))
+    small += [
+        Target("a shape's second run begins after (s), in a worker", "gpu_miniature", ".*s-base", "next_s", most=10),
+        Target("the same, several new processes at once", "gpu_miniature", ".*s-base", "[48]/begun_s", most=10),
+    ]
     none = "graphs_later|copies_to_host|waits_refused|cuda.*"
     proof = [
         Target("curves without a fast path, of the seeds' spread", "gpu_proof", "curves .*without .*", "ratio", most=1),
