@@ -5,8 +5,8 @@
 65,536 tokens in one routing group and in four, 64 and 512 experts, scores of low rank with an uneven bias as a router's
 are. The baseline is 16 iterations of the plain form, compiled, without a stop test; ours is timed for the same 16
 iterations and for what a tolerance of 1e-2 takes, stop test included. The floor is one read of the logits per pass at
-the bandwidth of a copy measured beside it. `--tune` tries other shapes of the kernel.
-Appends one line to results.jsonl.
+the bandwidth of a copy measured beside it. All run as CUDA graphs. `--tune` tries other shapes of the kernel. Appends
+one line to results.jsonl.
 """
 
 from __future__ import annotations
