@@ -15,7 +15,6 @@ from experiments.miniature.laws import Standing, routers_of
 from experiments.miniature.study import Study
 from routelaw.errors import InputError
 from routelaw.figures import style
-from routelaw.figures.loss_curves import routed_techniques
 from routelaw.figures.main_results import draw_effective, draw_levels, draw_sizes
 from routelaw.fitting.fit import Fit, fit_law
 from routelaw.fitting.noise import NoiseFloor
@@ -42,9 +41,8 @@ def draw_main(study: Study) -> Picture:
 
 
 def _fits(study: Study) -> dict[str, Fit]:
-    known = routers_of(study)
     fits = {}
-    for router in [r for r in routed_techniques(study.table) if r in known]:
+    for router in routers_of(study):
         try:
             fits[router] = fit_law(LAW, select_points(study.swept, router))
         except InputError:

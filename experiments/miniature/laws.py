@@ -16,6 +16,7 @@ import numpy as np
 from experiments.miniature.study import PAPER_ROUTERS, Study, plain
 from routelaw.errors import InputError
 from routelaw.figures.law_ranking import HOLD_OUT_SEARCHES, competing_laws
+from routelaw.figures.loss_curves import routed_techniques
 from routelaw.fitting.fit import Fit, fit_law
 from routelaw.fitting.intervals import DEFAULT_LEVEL, bootstrap, small_sample_probability, small_sample_stretch
 from routelaw.fitting.noise import NoiseFloor
@@ -53,8 +54,8 @@ class Standing:
 
 
 def routers_of(study: Study) -> list[str]:
-    """Those with two E at two sizes or more: what a law can be fitted to."""
-    routed = {r: study.losses(r) for r in study.table.routers if r != "dense"}
+    """Those with two E at two sizes or more: what a law can be fitted to. The paper's come first."""
+    routed = {r: study.losses(r) for r in routed_techniques(study.table)}
     return [r for r, own in routed.items() if (own.groupby("size").size() > 1).sum() > 1]
 
 

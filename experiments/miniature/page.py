@@ -23,6 +23,7 @@ from routelaw.runs.table import FINISHED, last_status
 
 TONES = {HOLDS: "good", FAILS: "bad", OPEN: "none"}
 MARKS = {HOLDS: "✓", FAILS: "✗", OPEN: "–"}
+MAIN_FIGURE = "figure-main"
 
 
 @dataclass(frozen=True)
@@ -70,13 +71,16 @@ FORMS = {
 
 
 def build_page(m: Material) -> str:
+    first = [p for p in m.pictures if p.name == MAIN_FIGURE]
+    others = [p for p in m.pictures if p.name != MAIN_FIGURE]
     sections = [
-        Section("The paper's claims on our runs", "claims", [_in_short(m), _claims(m.claims), Text(ENDS, "soft")]),
+        Section("In short", "short", [_in_short(m), *first]),
+        Section("The paper's claims on our runs", "claims", [_claims(m.claims), Text(ENDS, "soft")]),
         Section("Laws on sizes they have not seen", "laws", _laws(m)),
         Section("Coefficients of the paper's law", "coefficients", _coefficients(m.coefficients)),
         Section("The blind test", "blind", _blind(m.scored)),
         Section("Weights of the routers' losses", "weights", blocks_on_weights(m.study, m.claims)),
-        Section("Figures", "figures", [*m.pictures, *(Text(f"{t}: not drawn, {why}") for t, why in m.not_drawn)]),
+        Section("Figures", "figures", [*others, *(Text(f"{t}: not drawn, {why}") for t, why in m.not_drawn)]),
         Section("How a verdict is reached", "rules", [Text(CHANGED), *_tuned(m.study), _rules()]),
         Section("What it took", "costs", _costs(m)),
         Section("The data", "data", [Bullets([*_data(m.study), *m.study.table.notes])]),
@@ -120,7 +124,9 @@ def _tuned(study: Study) -> list[Block]:
 def _in_short(m: Material) -> Text:
     found = counts(m.claims)
     runs = m.study.table.frame["run_id"].nunique()
-    words = f"{found[HOLDS]} hold{'s' * (found[HOLDS] == 1)}, {found[FAILS]} not, {found[OPEN]} cannot be told."
+    waiting = sum(claim.ours is None for claim in m.claims)
+    words = f"{found[HOLDS]} hold{'s' * (found[HOLDS] == 1)}, {found[FAILS]} not, {found[OPEN]} cannot be told"
+    words += f", {waiting} of them because runs are missing." if waiting else "."
     return Text(f"{len(m.claims)} claims judged on {runs} runs: {words}", "key")
 
 
