@@ -70,8 +70,8 @@ def one_expert_on_front(study: Study) -> Found:
     """S-BASE with K > 1 is compared with the line through its K = 1 runs of the same E at the same FLOPs per token
     (log-log between sizes, only where it covers them; a straight line between sizes lies above a convex curve, which
     favours K > 1 a little). The mean excess over that line is taken for each K and E, with an interval of the seed
-    noise or, where that is larger, of the scatter of sizes about a smooth curve. Holds if the lowest of them is above
-    zero; does not hold if one lies below with an interval that allows for their number."""
+    noise or, where that is larger, of the scatter of four sizes or more about a smooth curve. Holds if the lowest of
+    them is above zero; does not hold if one lies below with an interval that allows for their number."""
     excess = k_excess(study)
     if excess.empty:
         return NOT_TRAINED
@@ -146,7 +146,7 @@ def hash_best_with_one_layer(study: Study) -> Found:
     return (
         effect,
         effect.verdict(),
-        f"HASH has the lower loss in {int((gap > 0).sum())} of {len(gap)} pairs, at {sizes}.",
+        f"HASH has the lower loss than S-BASE in {int((gap > 0).sum())} of {len(gap)} pairs, at {sizes}.",
     )
 
 

@@ -70,9 +70,9 @@ def expert_slopes(study: Study, router: str, target: str = VALIDATION) -> tuple[
 
 def gain_falls(study: Study) -> tuple[Effect, str, str] | str:
     """For each router the slope b of log L in log E is taken size by size (over the E that all sizes have), and the
-    slope of b in log N over sizes: the paper's c, without a law. Its interval is the wider of the regression's and the
-    seed noise's. Holds if all routers' intervals lie above zero; does not hold if one lies below with an interval that
-    allows for their number."""
+    slope of b in log N over sizes: the paper's c, without a law. Its interval is that of the seed noise or, with four
+    sizes or more, the regression's where that is wider. Holds if all routers' intervals lie above zero; does not hold
+    if one lies below with an interval that allows for their number."""
     found = {r: s for r in PAPER_ROUTERS if (s := expert_slopes(study, r)) is not None}
     if not found:
         return NOT_TRAINED
@@ -94,14 +94,28 @@ def _slope(x: np.ndarray, y: np.ndarray, noises: float, study: Study, level: flo
 
 
 def better(one: str, other: str, study: Study) -> tuple[Effect, str, str] | str:
-    """The difference of log10 L at equal size and E is averaged within sizes and over them. Holds if its interval lies
+    """The difference of log10 L at equal size and E is averaged within sizes and over them; the interval is Student's
+    over sizes, which takes a difference that changes with N for noise, and never less than the seeds'. Holds if it lies
     above zero, does not hold if below; between, the two are not told apart."""
     gap = (study.losses(other) - study.losses(one)).dropna()
     if gap.empty:
         return NOT_TRAINED
     effect = mean_effect(gap.to_numpy(), gap.index.get_level_values("size"), study.noise()).scaled(PERCENT)
     won = int((gap > 0).sum())
-    return effect, effect.verdict(), f"{router_label(one)} has the lower loss in {won} of {len(gap)} pairs."
+    why = f"{router_label(one)} has the lower loss in {won} of {len(gap)} pairs.{_drops(study, one, other)}"
+    return effect, effect.verdict(), why
+
+
+def _drops(study: Study, *routers: str) -> str:
+    """What the routers drop with the most experts, in words: it is a part of any difference between them."""
+    rows = study.usual_shape[(study.usual_shape["variant"] == "") & study.usual_shape["router"].isin(routers)]
+    rows = rows.assign(dropped=rows["run_id"].map(study.spreads["dropped"]).astype(float)).dropna(subset=["dropped"])
+    if set(rows["router"]) != set(routers):
+        return ""
+    most = int(rows.groupby("router")["experts"].max().min())
+    means = rows[rows["experts"] == most].groupby("router")["dropped"].mean().reindex(routers)
+    shares = " and ".join(f"{router_label(r)} {share:.1%}" for r, share in means.items())
+    return "" if means.isna().any() else f" With E = {most} {shares} of the assignments are dropped."
 
 
 def seeds_along(study: Study) -> pd.DataFrame:

@@ -1,5 +1,5 @@
 """Figures of what was chosen for so short a training, and of what that changes: rates, RL-R's weights, S-BASE's
-temperature."""
+temperature, and how the routers spread tokens."""
 
 from __future__ import annotations
 
@@ -125,6 +125,33 @@ def draw_temperature(study: Study) -> Picture:
             axes[1].plot(by_e.index, 100 * by_e["dropped"], **drawn)
     for panel, letter, label in zip(axes, "ab", ("validation loss (nats per token)", "dropped (% of assignments)"),
                                     strict=True):  # fmt: skip
+        style.experts_axis(panel, tuple(sorted(rows["experts"].unique())))
+        panel.set_ylabel(label)
+        style.panel_letter(panel, letter)
+    axes[-1].legend(**BESIDE)
+    return picture
+
+
+def draw_drops(study: Study) -> Picture:
+    """(a) assignments dropped and (b) beyond an even load, by E, for every router and size of the main sweep."""
+    rows = study.usual_shape[(study.usual_shape["variant"] == "") & (study.usual_shape["router"] != "dense")]
+    rows = rows[rows["size"].isin(study.swept.frame["size"])]
+    rows = rows.join(study.spreads.reindex(columns=["dropped", "oversubscribed"]), on="run_id").dropna(
+        subset=["dropped", "oversubscribed"]
+    )
+    if rows["experts"].nunique() < FEW:
+        raise InputError(NOTHING)
+    sizes = [size for size in study.active_params if size in set(rows["size"])]
+    picture, axes = style.panels(2, width=4.2, height=3.3)
+    for router in dict.fromkeys(rows["router"]):
+        for size, strength in zip(sizes, np.linspace(0.35, 1.0, len(sizes)), strict=True):
+            own = rows[(rows["router"] == router) & (rows["size"] == size)].groupby("experts")
+            drawn = {"color": style.router_colour(router), "marker": style.router_mark(router), "alpha": strength,
+                     "label": style.router_label(router) if size == sizes[-1] else None}  # fmt: skip
+            for panel, column in zip(axes, ("dropped", "oversubscribed"), strict=True):
+                share = 100 * own[column].mean()
+                panel.plot(share.index, share, **drawn)
+    for panel, letter, label in zip(axes, "ab", ("dropped (% of assignments)", "beyond an even load (%)"), strict=True):
         style.experts_axis(panel, tuple(sorted(rows["experts"].unique())))
         panel.set_ylabel(label)
         style.panel_letter(panel, letter)

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Picture
 from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, LogLocator, NullFormatter
 
-from experiments.miniature.laws import Standing, routers_of
+from experiments.miniature.laws import HOPELESS, Standing, routers_of
 from experiments.miniature.study import Study
 from routelaw.errors import InputError
 from routelaw.figures import style
@@ -29,7 +29,7 @@ COMPARED = ("saturated", "irreducible")
 
 def draw_main(study: Study) -> Picture:
     fits = _fits(study)
-    first = fits["s-base"] if "s-base" in fits else next(iter(fits.values()))
+    first = next(iter(fits.values()))
     picture, axes = style.panels(3, width=3.6, height=3.5)
     picture.set_layout_engine("constrained", w_pad=0.1)
     draw_sizes(axes[0], first)
@@ -52,8 +52,8 @@ def _fits(study: Study) -> dict[str, Fit]:
     return fits
 
 
-SHOWN = 1000.0
-"""In 1e-4 of log10 L, 26 % of the loss: errors beyond are drawn at this edge, with their number."""
+LEAST, SHOWN = 3.0, 1e4 * HOPELESS
+"""In 1e-4 of log10 L: errors beyond are drawn at this edge, intervals end there."""
 
 
 def draw_ranking(made: Sequence[Standing], paper: Sequence[Standing], noise: NoiseFloor | None) -> Picture:
@@ -85,11 +85,11 @@ def _ranked(axes: Axes, own: Sequence[Standing], paper: Mapping[str, Standing]) 
     colour = style.router_colour(own[0].router)
     for row, s in zip(rows, own, strict=True):
         error, look = 1e4 * (s.leave_size_out or np.nan), {"color": colour, "fillstyle": "none" if s.behind else "full"}
-        if s.low and s.high:
-            axes.hlines(row, 1e4 * s.low, min(1e4 * s.high, SHOWN), color=colour, linewidth=1.0, alpha=0.6)
+        if s.low is not None and s.high is not None:
+            ends = np.clip([1e4 * s.low, 1e4 * s.high], LEAST, SHOWN)
+            axes.hlines(row, *ends, color=colour, linewidth=1.0, alpha=0.6)
         if error > SHOWN:
             axes.plot(SHOWN, row, ">", **look)
-            axes.annotate(f"{error:.0f}", (SHOWN, row), (-6, 0), textcoords="offset points", ha="right", va="center")
         else:
             axes.plot(error, row, "o", **look)
         if s.law in paper and paper[s.law].leave_size_out:

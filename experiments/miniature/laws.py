@@ -31,6 +31,9 @@ PAPER = Path(__file__).with_name("paper_laws.json")
 LOG_TRILLION = 12.0
 DRAWS = 300
 RESAMPLES = 2000
+HOPELESS = 0.1
+"""Error of log10 L, 26 % of the loss, beyond which a law is behind whatever resampled sizes say: with three sizes one
+that is wrong by decades on one of them has an interval that holds everything."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +110,8 @@ def _ranked(router: str, fits: list[Fit], errors: dict[str, Array], noise: Noise
             tails = [(1 - DEFAULT_LEVEL) / 2, (1 + DEFAULT_LEVEL) / 2]
             low, high = (max(0.0, float(e)) for e in rms[name] + stretch * (np.quantile(own, tails) - rms[name]))
             gap = rms[name] - rms[best]
-            behind = gap + stretch * (float(np.quantile(own - first, tails[0])) - gap) > 0 and rms[name] > floor
+            clear = gap + stretch * (float(np.quantile(own - first, tails[0])) - gap) > 0 and rms[name] > floor
+            behind = clear or rms[name] > HOPELESS
         made.append(
             Standing(name, router, len(fit.law.parameters), len(points), fit.rmsle,
                      rms[name] if name in judged else None, low, high, behind, cut_probability(fit))

@@ -11,11 +11,12 @@ import pandas as pd
 
 from experiments.miniature.claim import FAILS, HOLDS, OPEN, Claim
 from experiments.miniature.claims import TESTS, counts
-from experiments.miniature.laws import Standing, winner
+from experiments.miniature.laws import HOPELESS, Standing, winner
 from experiments.miniature.page_on_weights import blocks_on_weights
+from experiments.miniature.sensitivity import Astray
 from experiments.miniature.spending import Foretold, device_seconds
 from experiments.miniature.studies import MAIN, WEIGHTS_OF_RL
-from experiments.miniature.study import PAPER_ROUTERS, Study, in_study
+from experiments.miniature.study import PAPER_ROUTERS, Study, in_study, seeded_sizes
 from routelaw.figures.style import router_label
 from routelaw.fitting.noise import noise_floor
 from routelaw.report.page import Block, Bullets, Entry, Grid, Picture, Section, Text, render
@@ -24,6 +25,8 @@ from routelaw.runs.table import FINISHED, last_status
 TONES = {HOLDS: "good", FAILS: "bad", OPEN: "none"}
 MARKS = {HOLDS: "✓", FAILS: "✗", OPEN: "–"}
 MAIN_FIGURE = "figure-main"
+MOST = 0.5
+"""Of the seeds' sum of squares: a run that makes more of it by itself is named."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,7 @@ class Material:
 
     study: Study
     claims: Sequence[Claim]
+    astray: Astray | None
     standings: Sequence[Standing]
     paper: Sequence[Standing]
     coefficients: Sequence[dict[str, Any]]
@@ -74,7 +78,7 @@ def build_page(m: Material) -> str:
     first = [p for p in m.pictures if p.name == MAIN_FIGURE]
     others = [p for p in m.pictures if p.name != MAIN_FIGURE]
     sections = [
-        Section("In short", "short", [_in_short(m), *first]),
+        Section("In short", "short", [_in_short(m), *_astray(m.astray), *first]),
         Section("The paper's claims on our runs", "claims", [_claims(m.claims), Text(ENDS, "soft")]),
         Section("Laws on sizes they have not seen", "laws", _laws(m)),
         Section("Coefficients of the paper's law", "coefficients", _coefficients(m.coefficients)),
@@ -130,12 +134,26 @@ def _in_short(m: Material) -> Text:
     return Text(f"{len(m.claims)} claims judged on {runs} runs: {words}", "key")
 
 
+def _astray(run: Astray | None) -> list[Block]:
+    if run is None or run.share < MOST:
+        return []
+    name = f"{router_label(run.router)} {run.size} with E = {run.experts} and seed {run.seed}"
+    words = (
+        f"One run, {name}, makes {run.share:.0%} of what seeds differ by, and intervals that rest on the seeds are as "
+        f"wide as it makes them. Without it seeds would differ by {1e4 * run.without.sd:.1f}e-4 of log10 L"
+    )
+    if not run.changed:
+        return [Text(f"{words}, and every verdict would be the same.", "key")]
+    changed = [f"{claim.said.statement}: {verdict}, not {claim.verdict}" for claim, verdict in run.changed]
+    return [Text(f"{words}, and these verdicts would be others. {'. '.join(changed)}.", "key")]
+
+
 def _claims(claims: Sequence[Claim]) -> Grid:
     rows = []
     for claim in claims:
         ours = claim.ours
-        value = f"{ours.value:.4g}" if ours else "–"
-        span = f"{ours.low:.4g} … {ours.high:.4g}" if ours and isfinite(ours.high - ours.low) else ""
+        value = f"{ours.value:.3g}" if ours else "–"
+        span = f"{ours.low:.3g} … {ours.high:.3g}" if ours and isfinite(ours.high - ours.low) else ""
         rows.append([
             Entry(claim.said.statement),
             Entry(claim.said.paper, under=claim.said.place),
@@ -159,9 +177,9 @@ def _laws(m: Material) -> list[Block]:
         blocks.append(Text(words, "key"))
         by_router = {r: noise_floor(m.study.of(r)) for r in m.study.table.routers}
         said = [f"{router_label(r)} {1e4 * n.sd:.1f}e-4 ({n.freedom})" for r, n in by_router.items() if n is not None]
-        blocks.append(
-            Text(f"By router, with degrees of freedom: {', '.join(said)}. Verdicts take that of all.", "soft")
-        )
+        sizes = " and ".join(s for s in m.study.active_params if s in seeded_sizes(m.study))
+        words = f"Seeds are of {sizes} alone. By router, with degrees of freedom: {', '.join(said)}."
+        blocks.append(Text(f"{words} Verdicts take that of all, at every size.", "soft"))
     (ours, level), (theirs, their_level) = winner(list(m.standings)), winner(list(m.paper))
     same = "the same law" if ours == theirs else "not the same law"
     blocks += [
@@ -174,7 +192,8 @@ def _laws(m: Material) -> list[Block]:
         _cells(m, "error"),
         Text(
             "RMSE of log10 L in 1e-4, each size predicted from the others; above in each cell the same on the losses "
-            "that the paper released. Blue: the best of the router; red: clearly behind it.",
+            "that the paper released. Blue: the best of the router; red: clearly behind it, or wrong by 26 % of "
+            "the loss and more.",
             "soft",
         ),
         _cells(m, "cut"),
@@ -204,11 +223,18 @@ def _cell(own: Standing | None, other: Standing | None, pick: str, m: Material) 
         shown = [None if s is None else s.cut_below_trillion for s in (own, other)]
         said = ["–" if p is None else f"{p:.0%}" if p else "none by its form" for p in shown]
         return Entry(said[0], over=said[1].replace("–", ""))
-    shown = [None if s is None or s.leave_size_out is None else f"{1e4 * s.leave_size_out:.1f}" for s in (own, other)]
+    shown = [None if s is None else _error(s.leave_size_out) for s in (own, other)]
     best = next(s for s in m.standings if s.router == own.router)
-    span = f"{1e4 * own.low:.0f} … {1e4 * own.high:.0f}" if own.low is not None and own.high is not None else ""
+    known = own.low is not None and own.high is not None and own.high < HOPELESS
+    span = f"{1e4 * own.low:.0f} … {1e4 * own.high:.0f}" if known else ""  # pyrefly: ignore
     return Entry(shown[0] or "–", under=span, over=shown[1] or "",
                  tone="mine" if own is best else "bad" if own.behind else "")  # fmt: skip
+
+
+def _error(error: float | None) -> str | None:
+    if error is None:
+        return None
+    return f"{1e4 * error:.1f}" if error < HOPELESS else f"over {1e4 * HOPELESS:.0f}"
 
 
 def _coefficients(rows: Sequence[dict[str, Any]]) -> list[Block]:

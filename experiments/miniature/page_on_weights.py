@@ -31,7 +31,7 @@ def blocks_on_weights(study: Study, claims: Sequence[Claim]) -> list[Block]:
             "the row or, for both weights, of the table."
         )
         return [*blocks, *tables, Text(meaning, "soft")]
-    return [*blocks, Text("No router was trained with several weights.")]
+    return [*blocks, Text("No router was trained with several balance weights and the rest as usual.")]
 
 
 def _by_balance(study: Study) -> list[Block]:

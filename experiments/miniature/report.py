@@ -25,6 +25,7 @@ from experiments.miniature.ended import TABLE
 from experiments.miniature.laws import Standing, paper_standings, standings, winner
 from experiments.miniature.page import Material, build_page
 from experiments.miniature.precedence import precedence
+from experiments.miniature.sensitivity import most_astray
 from experiments.miniature.spending import foretold, spending
 from experiments.miniature.study import Study, read_study
 from routelaw.errors import InputError
@@ -40,18 +41,19 @@ def report(folder: Path, out: Path, *, price: float | None = None) -> dict[str, 
     """Everything, written to `out`; returns the summary."""
     study = read_study(folder)
     claims, made, paper = judge_all(study), standings(study), paper_standings()
-    scored = _scored(study, folder / blind.PREDICTIONS.name)
+    scored, astray = _scored(study, folder / blind.PREDICTIONS.name), most_astray(study, claims)
     with whole_folder(out, force=True) as place:
         pictures, not_drawn = _draw(study, made, paper, scored, place)
         told = foretold(study)
-        material = Material(study, claims, made, paper, _coefficients(study), scored, spending(study, price), price,
-                            told, pictures, not_drawn)  # fmt: skip
+        material = Material(study, claims, astray, made, paper, _coefficients(study), scored, spending(study, price),
+                            price, told, pictures, not_drawn)  # fmt: skip
         (place / "index.html").write_text(build_page(material), encoding="utf-8")
         _write(place / "claims.json", [claim.as_dict() for claim in claims])
         noise = study.noise()
         summary = {
             "verdicts": counts(claims),
             "noise": asdict(noise) if noise else None,
+            "astray": asdict(astray) if astray else None,
             "laws": [asdict(s) for s in made],
             "winner": {who: _winner(of) for who, of in (("ours", made), ("paper", paper))},
             "coefficients": material.coefficients,
@@ -111,7 +113,8 @@ def _figures(
 
     return {
         "main": ("The law on our runs", "(a) Validation loss of S-BASE by E and size with the paper's law (dotted). "
-                 "(b) Its level curves; dots are runs. (c) All runs at their effective parameters N̄, dense ones at N.",
+                 "(b) Its level curves; dots are runs. (c) All runs at their effective parameters N̄, dense ones at N."
+                 + _undetermined(study),
                  lambda: figures_of_laws.draw_main(study)),
         "law_ranking": ("Laws ranked by a size left out", "Error on each size predicted from the others, with its 90 % "
                         "interval over resampled sizes; open marks are clearly behind the best. Crosses: the same on "
@@ -145,10 +148,20 @@ def _figures(
         "temperature": ("S-BASE by the temperature of its rebalancing", "(a) Validation loss. (b) Assignments beyond "
                         "the capacity at the end of training. The paper's temperature is 1.",
                         lambda: figures_of_choices.draw_temperature(study)),
+        "drops": ("How tokens are spread", "(a) Assignments dropped for lack of capacity and (b) beyond an even load "
+                  "of their group, at the end of training, over all routed blocks; larger models are darker.",
+                  lambda: figures_of_choices.draw_drops(study)),
         "zero_shot": ("Zero-shot losses", "(a) Losses on other text against the validation loss; marks are routers. "
                       "(b) How much steeper they are in log N than the validation loss.",
                       lambda: figures_of_studies.draw_transfer(study)),
     }  # fmt: skip
+
+
+def _undetermined(study: Study) -> str:
+    """What the fit of the main figure leaves open, for its caption."""
+    found, _ = resampled(study)
+    warnings = [w for sizes, _ in list(found.values())[:1] for w in sizes.fit.warnings]
+    return f" Beyond the runs themselves the curves are not to be relied on: {' '.join(warnings)}" if warnings else ""
 
 
 def _coefficients(study: Study) -> list[dict[str, Any]]:

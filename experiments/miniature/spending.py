@@ -55,16 +55,16 @@ def spending(study: Study, price: float | None) -> pd.DataFrame:
         study.costs.assign(share=device_seconds(study.costs)), on="run_id"
     )
     made = rows.groupby(["router", "size"]).agg(
-        runs=("run_id", "nunique"), hours=("share", "sum"), seconds=("seconds", "median"),
+        runs=("run_id", "nunique"), known=("share", "count"), hours=("share", "sum"), seconds=("seconds", "median"),
         tokens_per_second=("tokens_per_second", "median"),
     )  # fmt: skip
-    made = made.assign(hours=made["hours"] / 3600, device_seconds=made["hours"] / made["runs"]).reset_index()
+    made = made.assign(hours=made["hours"] / 3600, device_seconds=made["hours"] / made["known"]).reset_index()
     made = made.sort_values("size", key=lambda s: s.map(size_order.index), kind="stable").sort_values(
         "router", kind="stable"
     )
-    if price is None:
-        return made
-    return made.assign(cost=made["hours"] * price, cost_of_a_run=made["hours"] * price / made["runs"])
+    if price is not None:
+        made = made.assign(cost=made["hours"] * price, cost_of_a_run=made["device_seconds"] / 3600 * price)
+    return made.drop(columns="known")
 
 
 def foretold(study: Study) -> Foretold | None:

@@ -14,7 +14,7 @@ import pandas as pd
 from experiments.miniature.ended import COSTS, OF_RATES, ROUTING, SITTINGS, TABLE
 from experiments.miniature.studies import BETWEEN, LARGEST, MAIN
 from routelaw.fitting.noise import NoiseFloor, noise_floor
-from routelaw.fitting.points import SAME_LENGTH
+from routelaw.fitting.points import SAME_LENGTH, SAME_MODEL
 from routelaw.runs.files import read_runs
 from routelaw.runs.table import FINISHED, RunTable, last_status
 
@@ -137,6 +137,12 @@ class Study:
         """Of a zero-shot loss over the validation loss: what both share of a seed cancels."""
         ratio = self.table.frame[target] / self.table.frame[VALIDATION]
         return noise_floor(replace(self.table, frame=self.table.frame.assign(ratio=ratio)), "ratio")
+
+
+def seeded_sizes(study: Study) -> set[str]:
+    """Sizes of models that were trained with several seeds."""
+    groups = study.finals.groupby([*SAME_MODEL, "tokens_planned"], dropna=False)["run_id"]
+    return set(study.finals["size"][groups.transform("nunique") > 1])
 
 
 def sharers(costs: pd.DataFrame) -> pd.Series:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from math import inf
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 from drawn_runs import World, drawn_costs, drawn_routing, true_frame, with_noise
@@ -85,6 +86,7 @@ def test_everything_is_written(quick: None, tmp_path: Path, monkeypatch: pytest.
         "seeds",
         "balance",
         "cross",
+        "drops",
         "zero_shot",
     }
     page = (out / "index.html").read_text()
@@ -116,10 +118,10 @@ def test_a_table_of_the_main_sweep_alone(quick: None, tmp_path: Path) -> None:
     assert (figures / "mine.png").exists(), "what is not ours stays"
     assert summary["noise"] is None
     assert summary["blind"] is None
-    assert len(summary["not_drawn"]) == 6 + len(CHOICES)
+    assert len(summary["not_drawn"]) == 7 + len(CHOICES)
     page = (tmp_path / "out" / "index.html").read_text()
     assert "not trained" in page
-    assert "No router was trained with several weights." in page
+    assert "No router was trained with several balance weights and the rest as usual." in page
 
 
 def test_an_interval_without_ends_is_still_json(tmp_path: Path) -> None:
@@ -148,6 +150,19 @@ def test_the_winner_is_judged_on_all_routers() -> None:
     others = [one("c", "hash", 0.001), one("c", "rl-r", 0.001), replace(one("d", "hash", 0.003), behind=True)]
     others += [one("d", "rl-r", 0.0), one("a", "switch", 9.0)]
     assert winner([*made, *others]) == ("c", ["c", "a"]), "d is behind on one, and Switch is not among the paper's"
+
+
+def test_a_law_that_is_wrong_by_decades_is_behind_however_few_sizes_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On one size of three: resampled sizes alone would not tell."""
+    study = Study(
+        plain(RunTable.from_frame(true_frame(World(studies=False, seeds=False), ("0.8M", "2M", "5M")), "drawn"))
+    )
+    fits = [fit for fit in laws.fits_of(study, "hash")[0] if fit.law.name in ("separable", "bilinear")]
+    first = fits[0].points.size == fits[0].points.sizes[0]
+    wrong = {"separable": np.full(len(first), 0.001), "bilinear": np.where(first, 35.0, 0.0009)}
+    monkeypatch.setattr(laws, "cut_probability", lambda fit: None)
+    behind = {s.law: (s.behind, s.low) for s in laws._ranked("hash", fits, wrong, None)}
+    assert behind == {"separable": (False, 0.001), "bilinear": (True, 0.0)}
 
 
 def test_some_laws_have_no_size_where_routing_ends() -> None:
