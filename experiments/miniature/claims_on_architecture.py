@@ -146,7 +146,7 @@ def hash_best_with_one_layer(study: Study) -> Found:
     return (
         effect,
         effect.verdict(),
-        f"HASH has the lower loss than S-BASE in {int((gap > 0).sum())} of {len(gap)} pairs, at {sizes}.",
+        f"HASH has a lower loss than S-BASE in {int((gap > 0).sum())} of {len(gap)} pairs, at {sizes}.",
     )
 
 

@@ -102,20 +102,22 @@ def better(one: str, other: str, study: Study) -> tuple[Effect, str, str] | str:
         return NOT_TRAINED
     effect = mean_effect(gap.to_numpy(), gap.index.get_level_values("size"), study.noise()).scaled(PERCENT)
     won = int((gap > 0).sum())
-    why = f"{router_label(one)} has the lower loss in {won} of {len(gap)} pairs.{_drops(study, one, other)}"
+    why = f"{router_label(one)} has the lower loss in {won} of {len(gap)} pairs.{_drops(study, gap, one, other)}"
     return effect, effect.verdict(), why
 
 
-def _drops(study: Study, *routers: str) -> str:
-    """What the routers drop with the most experts, in words: it is a part of any difference between them."""
-    rows = study.usual_shape[(study.usual_shape["variant"] == "") & study.usual_shape["router"].isin(routers)]
-    rows = rows.assign(dropped=rows["run_id"].map(study.spreads["dropped"]).astype(float)).dropna(subset=["dropped"])
-    if set(rows["router"]) != set(routers):
+def _drops(study: Study, gap: pd.Series, *routers: str) -> str:
+    """What the routers drop where they are compared with the most experts, in words: a part of the difference."""
+    rows = study.usual_shape[study.usual_shape["variant"] == ""]
+    rows = rows.assign(dropped=rows["run_id"].map(study.spreads["dropped"]).astype(float))
+    by_cell = rows.groupby(["router", "size", "experts"])["dropped"].mean()
+    most = gap.index.get_level_values("experts").max()
+    cells = [cell for cell in gap.index if cell[1] == most]
+    means = [by_cell.reindex([(router, *cell) for cell in cells]).mean() for router in routers]
+    if np.isnan(means).any():
         return ""
-    most = int(rows.groupby("router")["experts"].max().min())
-    means = rows[rows["experts"] == most].groupby("router")["dropped"].mean().reindex(routers)
-    shares = " and ".join(f"{router_label(r)} {share:.1%}" for r, share in means.items())
-    return "" if means.isna().any() else f" With E = {most} {shares} of the assignments are dropped."
+    shares = " and ".join(f"{router_label(r)} drops {share:.1%}" for r, share in zip(routers, means, strict=True))
+    return f" With E = {most} {shares} of its assignments."
 
 
 def seeds_along(study: Study) -> pd.DataFrame:

@@ -14,6 +14,7 @@ from experiments.miniature.figures_of_studies import BESIDE, LINES, NOTHING
 from experiments.miniature.study import VALIDATION, WEIGHTS, Study, parts_of
 from routelaw.errors import InputError
 from routelaw.figures import style
+from routelaw.figures.loss_curves import routed_techniques
 
 FEW = 3
 """Rates that make a line, weights that make a panel."""
@@ -143,7 +144,7 @@ def draw_drops(study: Study) -> Picture:
         raise InputError(NOTHING)
     sizes = [size for size in study.active_params if size in set(rows["size"])]
     picture, axes = style.panels(2, width=4.2, height=3.3)
-    for router in dict.fromkeys(rows["router"]):
+    for router in [r for r in routed_techniques(study.table) if r in set(rows["router"])]:
         for size, strength in zip(sizes, np.linspace(0.35, 1.0, len(sizes)), strict=True):
             own = rows[(rows["router"] == router) & (rows["size"] == size)].groupby("experts")
             drawn = {"color": style.router_colour(router), "marker": style.router_mark(router), "alpha": strength,

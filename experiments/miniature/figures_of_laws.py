@@ -27,9 +27,13 @@ COMPARED = ("saturated", "irreducible")
 """The paper's law and the one that does best on the paper's runs, shown beside the best of the blind test."""
 
 
+def main_fit(study: Study) -> Fit:
+    """What two panels of the main figure show: S-BASE's, or that of the first router that has one."""
+    return next(iter(_fits(study).values()))
+
+
 def draw_main(study: Study) -> Picture:
-    fits = _fits(study)
-    first = next(iter(fits.values()))
+    fits, first = _fits(study), main_fit(study)
     picture, axes = style.panels(3, width=3.6, height=3.5)
     picture.set_layout_engine("constrained", w_pad=0.1)
     draw_sizes(axes[0], first)

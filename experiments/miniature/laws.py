@@ -50,7 +50,8 @@ class Standing:
     high: float | None
     """Of the leave-size-out error, over resampled sizes."""
     behind: bool
-    """Clearly worse than the best law of this router, over resampled sizes, and above the noise of the seeds."""
+    """Clearly worse than the best law of this router, over resampled sizes, and above the noise of the seeds; or
+    hopeless."""
     cut_below_trillion: float | None
     """Probability that N_cut is below 1e12: exactly 0 for laws whose form has none, and for no other; None for laws
     that are not in (N, E), and where sizes cannot be resampled."""

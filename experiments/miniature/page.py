@@ -130,7 +130,7 @@ def _in_short(m: Material) -> Text:
     runs = m.study.table.frame["run_id"].nunique()
     waiting = sum(claim.ours is None for claim in m.claims)
     words = f"{found[HOLDS]} hold{'s' * (found[HOLDS] == 1)}, {found[FAILS]} not, {found[OPEN]} cannot be told"
-    words += f", {waiting} of them because runs are missing." if waiting else "."
+    words += f", {waiting} of them because runs or records are missing." if waiting else "."
     return Text(f"{len(m.claims)} claims judged on {runs} runs: {words}", "key")
 
 
@@ -139,12 +139,12 @@ def _astray(run: Astray | None) -> list[Block]:
         return []
     name = f"{router_label(run.router)} {run.size} with E = {run.experts} and seed {run.seed}"
     words = (
-        f"One run, {name}, makes {run.share:.0%} of what seeds differ by, and intervals that rest on the seeds are as "
-        f"wide as it makes them. Without it seeds would differ by {1e4 * run.without.sd:.1f}e-4 of log10 L"
+        f"One run, {name}, makes {run.share:.0%} of the sum of squares of the seeds, and intervals that rest on these "
+        f"are as wide as it makes them. Without it seeds would differ by {1e4 * run.without.sd:.1f}e-4 of log10 L"
     )
     if not run.changed:
         return [Text(f"{words}, and every verdict would be the same.", "key")]
-    changed = [f"{claim.said.statement}: {verdict}, not {claim.verdict}" for claim, verdict in run.changed]
+    changed = [f"{claim.said.statement}: {verdict} instead of {claim.verdict}" for claim, verdict in run.changed]
     return [Text(f"{words}, and these verdicts would be others. {'. '.join(changed)}.", "key")]
 
 
@@ -172,7 +172,7 @@ def _laws(m: Material) -> list[Block]:
             f"Seeds differ by {1e4 * noise.sd:.1f}e-4 of log10 L ({noise.nats:.4f} nats; 90 %: {1e4 * noise.low:.1f} "
             f"to {1e4 * noise.high:.1f}e-4, {noise.freedom} degrees of freedom). No law does better but by luck, or "
             "where seeds are averaged; one counts as behind the best only if its error is above this and the "
-            "difference clear over resampled sizes."
+            "difference clear over resampled sizes, or if it is wrong by 26 % of the loss and more."
         )
         blocks.append(Text(words, "key"))
         by_router = {r: noise_floor(m.study.of(r)) for r in m.study.table.routers}
@@ -225,16 +225,16 @@ def _cell(own: Standing | None, other: Standing | None, pick: str, m: Material) 
         return Entry(said[0], over=said[1].replace("–", ""))
     shown = [None if s is None else _error(s.leave_size_out) for s in (own, other)]
     best = next(s for s in m.standings if s.router == own.router)
-    known = own.low is not None and own.high is not None and own.high < HOPELESS
-    span = f"{1e4 * own.low:.0f} … {1e4 * own.high:.0f}" if known else ""  # pyrefly: ignore
+    ends = [_error(end, 0) for end in (own.low, own.high)]
+    span = " … ".join(end for end in ends if end)
     return Entry(shown[0] or "–", under=span, over=shown[1] or "",
                  tone="mine" if own is best else "bad" if own.behind else "")  # fmt: skip
 
 
-def _error(error: float | None) -> str | None:
+def _error(error: float | None, digits: int = 1) -> str | None:
     if error is None:
         return None
-    return f"{1e4 * error:.1f}" if error < HOPELESS else f"over {1e4 * HOPELESS:.0f}"
+    return f"{1e4 * error:.{digits}f}" if error < HOPELESS else f"over {1e4 * HOPELESS:.0f}"
 
 
 def _coefficients(rows: Sequence[dict[str, Any]]) -> list[Block]:
@@ -288,7 +288,7 @@ def _costs(m: Material) -> list[Block]:
         return [Text("No costs were recorded.", "soft")]
     columns = [c for c in m.spending if c not in ("router", "size")]
     rows = [
-        [Entry(f"{router_label(r['router'])} {r['size']}"), *(Entry(f"{r[c]:{FORMS.get(c, ',.4g')}}") for c in columns)]
+        [Entry(f"{router_label(r['router'])} {r['size']}"), *(_number(r[c], c) for c in columns)]
         for r in m.spending.to_dict("records")
     ]
     shares = device_seconds(m.study.costs)
@@ -316,6 +316,10 @@ def _costs(m: Material) -> list[Block]:
         )
         blocks.append(Text(words, "key"))
     return [*blocks, Grid(["runs of", *(c.replace("_", " ") for c in columns)], rows)]
+
+
+def _number(value: float, column: str) -> Entry:
+    return Entry(f"{value:{FORMS.get(column, ',.4g')}}" if isfinite(value) else "–")
 
 
 def _data(study: Study) -> list[str]:

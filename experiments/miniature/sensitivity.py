@@ -11,9 +11,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from experiments.miniature import claims_on_coefficients
 from experiments.miniature.claim import Claim
-from experiments.miniature.claims import TESTS
+from experiments.miniature.claims import judge_all
 from experiments.miniature.study import VALIDATION, Study, final_rows
 from routelaw.fitting.noise import NoiseFloor
 from routelaw.fitting.points import SAME_MODEL
@@ -54,7 +53,7 @@ def most_astray(study: Study, claims: Sequence[Claim]) -> Astray | None:
     if floor is None:
         return None
     known = {claim.said.name: claim for claim in claims}
-    again = [test(other) for test in TESTS if test not in claims_on_coefficients.TESTS]  # those rest on no seeds
+    again = judge_all(other)
     changed = [(known[c.said.name], c.verdict) for c in again if known[c.said.name].verdict != c.verdict]
     share = float(gone.max() / (noise.sd**2 * noise.freedom))
     return Astray(str(run["run_id"]), str(run["router"]), str(run["size"]), int(run["experts"]), int(run["seed"]),

@@ -7,13 +7,14 @@ import sys
 from dataclasses import replace
 from math import inf
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
 from drawn_runs import World, drawn_costs, drawn_routing, true_frame, with_noise
 
-from experiments.miniature import blind, laws, report
+from experiments.miniature import blind, figures_of_laws, laws, page, report
 from experiments.miniature.claim import HOLDS
 from experiments.miniature.claims import TESTS
 from experiments.miniature.laws import Standing, paper_standings, winner
@@ -163,6 +164,18 @@ def test_a_law_that_is_wrong_by_decades_is_behind_however_few_sizes_there_are(mo
     monkeypatch.setattr(laws, "cut_probability", lambda fit: None)
     behind = {s.law: (s.behind, s.low) for s in laws._ranked("hash", fits, wrong, None)}
     assert behind == {"separable": (False, 0.001), "bilinear": (True, 0.0)}
+
+
+def test_an_interval_that_reaches_zero_is_drawn_and_said() -> None:
+    """The least certain of all must not look exact."""
+    own = Standing("separable", "hash", 3, 24, 0.001, 0.0057, 0.0, 0.1076, False, None)
+    picture = figures_of_laws.draw_ranking([own], [], None)
+    (bars,) = picture.axes[0].collections
+    (((low, _), (high, _)),) = bars.get_segments()
+    assert (low, high) == (figures_of_laws.LEAST, figures_of_laws.SHOWN)
+    material = SimpleNamespace(standings=[own])
+    cell = page._cell(own, replace(own, leave_size_out=35.0), "error", material)
+    assert (cell.text, cell.under, cell.over) == ("57.0", "0 … over 1000", "over 1000")
 
 
 def test_some_laws_have_no_size_where_routing_ends() -> None:

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 from drawn_runs import World, drawn_routing, true_frame, with_noise
 
+from experiments.miniature import page
 from experiments.miniature.claims import judge_all, judge_one
 from experiments.miniature.sensitivity import most_astray
 from experiments.miniature.spending import spending
@@ -44,9 +45,14 @@ def test_the_run_astray_is_found_and_what_it_decides() -> None:
     assert found.share == pytest.approx(gone)
     assert gone > 0.9
     others = {claim.said.name: claim.verdict for claim in judge_all(study_of(without))}
-    assert found.changed, "seeds that are far apart leave something open"
-    for claim, verdict in found.changed:
-        assert verdict == others[claim.said.name] != claim.verdict
+    now = {claim.said.name: claim.verdict for claim in judge_all(study)}
+    differ = {name: verdict for name, verdict in others.items() if verdict != now[name]}
+    assert {claim.said.name: verdict for claim, verdict in found.changed} == differ
+    assert differ, "seeds that are far apart leave something open"
+    (block,) = page._astray(found)
+    words = str(block)
+    assert all(f"{c.said.statement}: {verdict} instead of {c.verdict}" in words for c, verdict in found.changed)
+    assert f"HASH {found.size} with E = 64 and seed 1" in words
 
 
 def test_seeds_that_agree_have_no_run_to_name() -> None:
@@ -54,6 +60,7 @@ def test_seeds_that_agree_have_no_run_to_name() -> None:
     found = most_astray(study, judge_all(study))
     assert found is not None
     assert found.share < 0.5
+    assert page._astray(found) == []
     assert not found.changed
     assert seeded_sizes(study) == {study.finals[study.finals["seed"] == 1]["size"].iloc[0]}
     alone = study_of(true_frame(World(studies=False, seeds=False)))
@@ -70,9 +77,10 @@ def test_of_two_seeds_none_is_astray() -> None:
 def test_drops_stand_beside_a_comparison() -> None:
     frame, routing = true_frame(WORLD), drawn_routing(WORLD)
     routers = frame.drop_duplicates("run_id").set_index("run_id")["router"]
-    share = routing["run_id"].map(routers).map({"s-base": 0.25, "hash": 0.125})
+    experts = frame.drop_duplicates("run_id").set_index("run_id")["experts"]
+    share = routing["run_id"].map(routers).map({"s-base": 0.25, "hash": 0.125}) * routing["run_id"].map(experts) / 128
     told = judge_one("s-base >= hash", study_of(frame, routing=routing.assign(dropped=share))).why
-    assert "With E = 128 S-BASE 25.0% and HASH 12.5% of the assignments are dropped." in told
+    assert "With E = 128 S-BASE drops 25.0% and HASH drops 12.5% of its assignments." in told
     assert "dropped" not in judge_one("s-base >= hash", study_of(frame)).why
 
 
