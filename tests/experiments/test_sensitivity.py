@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from drawn_runs import World, drawn_routing, true_frame, with_noise
 
-from experiments.miniature import page
+from experiments.miniature import claims_on_coefficients, page
 from experiments.miniature.claims import judge_all, judge_one
 from experiments.miniature.sensitivity import most_astray
 from experiments.miniature.spending import spending
@@ -16,6 +16,12 @@ from routelaw.fitting.noise import noise_floor
 from routelaw.runs.table import RunTable
 
 WORLD = World(studies=False)
+
+
+@pytest.fixture(autouse=True)
+def few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Coefficients are judged here, too, and resampling them takes the longest."""
+    monkeypatch.setattr(claims_on_coefficients, "DRAWS", 40)
 
 
 def study_of(frame: pd.DataFrame, **known: pd.DataFrame) -> Study:
