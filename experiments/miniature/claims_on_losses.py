@@ -9,9 +9,8 @@ import pandas as pd
 
 from experiments.miniature.claim import FAILS, HOLDS, NOT_TRAINED, OPEN, Effect, Statement, Test, weakest
 from experiments.miniature.effects import PERCENT, both_levels, mean_effect, shared_effect, slope_effect
-from experiments.miniature.study import PAPER_ROUTERS, VALIDATION, Study, finished_runs
+from experiments.miniature.study import ALL_BUT_SEED, PAPER_ROUTERS, VALIDATION, Study, finished_runs
 from routelaw.figures.style import router_label
-from routelaw.fitting.noise import SAME_MODEL
 
 THREE_SEEDS = 1.693
 """Expected range of three normal values, in standard deviations."""
@@ -126,7 +125,7 @@ def seeds_along(study: Study) -> pd.DataFrame:
     rows = finished_runs(study.table)
     rows = rows[(rows["tokens"] > 0) & rows[VALIDATION].notna()]
     made = {}
-    for _, own in rows.groupby([*SAME_MODEL, "tokens_planned"], dropna=False):
+    for _, own in rows.groupby(ALL_BUT_SEED, dropna=False):
         if own["run_id"].nunique() == 1:
             continue
         seeds = own.pivot_table(index="tokens", columns="run_id", values=VALIDATION).dropna()

@@ -9,13 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from experiments.miniature.claim import Claim
 from experiments.miniature.claims import judge_all
-from experiments.miniature.study import VALIDATION, Study, final_rows
+from experiments.miniature.study import ALL_BUT_SEED, VALIDATION, Study
 from routelaw.fitting.noise import NoiseFloor
-from routelaw.fitting.points import SAME_MODEL
 
 
 @dataclass(frozen=True)
@@ -37,24 +34,21 @@ class Astray:
 def most_astray(study: Study, claims: Sequence[Claim]) -> Astray | None:
     """None where no model has three seeds: of two nobody can tell which one is astray."""
     noise = study.noise()
-    last = final_rows(study.table).dropna(subset=[VALIDATION])
-    groups = last.groupby([*SAME_MODEL, "tokens_planned"], dropna=False)[VALIDATION]
-    last = last.assign(log_loss=np.log10(last[VALIDATION].astype(float)), seeds=groups.transform("size"))
-    last = last[last["seeds"] > 2]
-    if noise is None or last.empty:
-        return None
-    models = last.groupby([*SAME_MODEL, "tokens_planned"], dropna=False)["log_loss"]
+    models = study.finals.groupby(ALL_BUT_SEED, dropna=False)[f"log_{VALIDATION}"]
+    seeds = models.transform("count")
     # Without one of n values their sum of squares is less by n / (n − 1) times the square of its distance to the mean.
-    gone = (last["log_loss"] - models.transform("mean")) ** 2 * last["seeds"] / (last["seeds"] - 1)
-    run = last.loc[gone.idxmax()]
+    gone = (study.finals[f"log_{VALIDATION}"] - models.transform("mean")) ** 2 * seeds / (seeds - 1)
+    gone = gone[seeds > 2].dropna()
+    if noise is None or gone.empty:
+        return None
+    run = study.finals.loc[gone.idxmax()]
     frame = study.table.frame
     other = replace(study, table=replace(study.table, frame=frame[frame["run_id"] != run["run_id"]]), noises={})
     floor = other.noise()
     if floor is None:
         return None
     known = {claim.said.name: claim for claim in claims}
-    again = judge_all(other)
-    changed = [(known[c.said.name], c.verdict) for c in again if known[c.said.name].verdict != c.verdict]
+    changed = [(known[c.said.name], c.verdict) for c in judge_all(other) if known[c.said.name].verdict != c.verdict]
     share = float(gone.max() / (noise.sd**2 * noise.freedom))
     return Astray(str(run["run_id"]), str(run["router"]), str(run["size"]), int(run["experts"]), int(run["seed"]),
                   share, floor, changed)  # fmt: skip

@@ -19,6 +19,8 @@ from routelaw.runs.files import read_runs
 from routelaw.runs.table import FINISHED, RunTable, last_status
 
 VALIDATION = "loss_validation"
+ALL_BUT_SEED = [*SAME_MODEL, "tokens_planned"]
+"""What runs have in common that differ in nothing but their seed."""
 PAPER_ROUTERS = ("s-base", "rl-r", "hash")
 BALANCE_DEFAULTS = {"switch": 1e-2, "s-base": 1e-2, "base": 1e-2, "rl-r": 1.0}
 """Balance weight of a technique that no spec names one for."""
@@ -141,7 +143,7 @@ class Study:
 
 def seeded_sizes(study: Study) -> set[str]:
     """Sizes of models that were trained with several seeds."""
-    groups = study.finals.groupby([*SAME_MODEL, "tokens_planned"], dropna=False)["run_id"]
+    groups = study.finals.groupby(ALL_BUT_SEED, dropna=False)["run_id"]
     return set(study.finals["size"][groups.transform("nunique") > 1])
 
 
