@@ -10,7 +10,7 @@ PRICE := 2.5
 WORKERS ?= $(shell expr $$(nproc) + 1)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test interpret check bench figures clean
+.PHONY: help setup demo test interpret check bench figures figures-of-ours figures-of-paper clean
 
 help:  ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -51,7 +51,12 @@ bench: $(STAMP)  ## benchmarks: ratios against named baselines
 	$(BIN)/python benchmarks/corpus.py
 
 figures: $(STAMP)  ## redraw our own runs into out/miniature/report, and the paper (DATA=its released losses, or fetched) into out/reproduce
+	$(MAKE) --no-print-directory -j 2 figures-of-ours figures-of-paper
+
+figures-of-ours:
 	$(BIN)/python -m experiments.miniature.report --out out/miniature/report --price $(PRICE)
+
+figures-of-paper:
 	@if [ -n "$(DATA)" ] || $(BIN)/routelaw data where --json | grep -q '"present": true'; then \
 	    set -x; $(BIN)/routelaw reproduce $(if $(DATA),--data "$(DATA)") --out out/reproduce --force; \
 	else \

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from experiments.miniature.effects import LEVEL
+from experiments.miniature.effects import LEVEL, student
 from experiments.miniature.ended import SPECS, specs_in
 from experiments.miniature.laws import fits_of, routers_of
 from experiments.miniature.precedence import FILE, hash_of
@@ -150,9 +150,9 @@ def measured(study: Study, size: str) -> dict[tuple[str, int], float]:
 
 
 def score(study: Study, said: dict[str, Any]) -> dict[str, Any]:
-    """Errors by law and router, RMSE and mean of log10 (predicted / measured), the share within intervals, how wide
-    these are, as shares of the loss, in the middle, and what was resampled for them. The dense model counts with every
-    router that it was predicted for."""
+    """Errors by law and router: RMSE and mean of log10 (predicted / measured), whether the mean is off by more than
+    seeds explain, the share within intervals, how wide these are, as shares of the loss, in the middle, and what was
+    resampled for them. The dense model counts with every router that it was predicted for."""
     losses = measured(study, said["size"])
     rows = pd.DataFrame(said["predictions"])
     rows["measured"] = [losses.get((r, e), np.nan) for r, e in zip(rows["router"], rows["experts"], strict=True)]
@@ -167,20 +167,30 @@ def score(study: Study, said: dict[str, Any]) -> dict[str, Any]:
         "size": said["size"],
         "level": said["level"],
         "noise": noise.sd if noise else None,
-        "by_law": _errors(rows, ["law"]),
-        "by_law_and_router": _errors(rows, ["law", "router"]),
+        "by_law": _errors(rows, ["law"], noise),
+        "by_law_and_router": _errors(rows, ["law", "router"], noise),
         "runs": rows.to_dict("records"),
     }
 
 
-def _errors(rows: pd.DataFrame, keys: Sequence[str]) -> list[dict[str, Any]]:
+def _errors(rows: pd.DataFrame, keys: Sequence[str], noise: NoiseFloor | None) -> list[dict[str, Any]]:
     made = [
         {**dict(zip(keys, names, strict=True)), "points": len(g), "rmse": float(np.sqrt((g["error"] ** 2).mean())),
-         "mean_error": float(g["error"].mean()), "coverage": float(g["inside"].mean()),
+         "mean_error": float(g["error"].mean()), "off": _off(g, noise), "coverage": float(g["inside"].mean()),
          "width": float(g["width"].median()), "intervals": sorted(set(g["interval"]))}
         for names, g in rows.groupby(list(keys))
     ]  # fmt: skip
     return sorted(made, key=lambda row: row["rmse"])
+
+
+def _off(rows: pd.DataFrame, noise: NoiseFloor | None) -> bool:
+    """Whether the mean error is beyond what the chance of the measured runs explains, 90 %. One run, the dense model,
+    may stand in several rows."""
+    if noise is None:
+        return False
+    runs = rows["router"].mask(rows["experts"] == 1, "dense") + rows["experts"].astype(str)
+    error = noise.sd * float(np.sqrt((runs.value_counts() ** 2).sum())) / len(rows)
+    return abs(float(rows["error"].mean())) > student(noise.freedom, LEVEL) * error
 
 
 def planned_runs(path: Path) -> pd.DataFrame:

@@ -11,6 +11,7 @@ import pandas as pd
 
 from experiments.miniature.claim import NOT_TRAINED, Effect, Statement, Test, weakest
 from experiments.miniature.effects import FEWEST_SIZES, LEVEL, PERCENT, both_levels, mean_effect, student
+from experiments.miniature.laws import PAPER_LAW
 from experiments.miniature.study import Study
 from routelaw.errors import InputError
 from routelaw.figures.experts_per_token import excess_at_equal_flops
@@ -105,7 +106,7 @@ def compute_unifies(study: Study) -> Found:
         points = varied_points(study)
         if not len(points):
             return NOT_TRAINED
-        errors = [np.abs(_one_out(law, points)) for law in ("saturated", "compute")]
+        errors = [np.abs(_one_out(law, points)) for law in (PAPER_LAW, "compute")]
     except InputError as error:
         return f"the laws cannot be fitted: {error}" if ROUTER in study.table.routers else NOT_TRAINED
     gap = errors[0] - errors[1]

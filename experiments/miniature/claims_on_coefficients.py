@@ -12,6 +12,7 @@ import numpy as np
 
 from experiments.miniature.claim import NOT_TRAINED, OPEN, Effect, Statement, Test, weakest
 from experiments.miniature.effects import both_levels
+from experiments.miniature.laws import PAPER_LAW
 from experiments.miniature.study import PAPER_ROUTERS, Study
 from routelaw.errors import InputError
 from routelaw.figures.style import router_label
@@ -21,7 +22,6 @@ from routelaw.fitting.points import select_points
 from routelaw.laws.law import Array
 
 DRAWS = 400
-LAW = "saturated"
 
 
 @lru_cache(maxsize=2)
@@ -34,7 +34,7 @@ def resampled(study: Study) -> tuple[dict[str, tuple[Draws, Draws]], dict[str, s
             missing[router] = NOT_TRAINED
             continue
         try:
-            fit = fit_law(LAW, select_points(study.swept, router))
+            fit = fit_law(PAPER_LAW, select_points(study.swept, router))
             # One seed for all routers pairs the sizes drawn, if all have the same; runs are independent, so are seeds.
             found[router] = bootstrap(fit, draws=DRAWS), bootstrap(fit, "case-bootstrap", DRAWS, seed=1 + seed)
         except InputError as error:

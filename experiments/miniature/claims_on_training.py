@@ -196,8 +196,14 @@ def baseline_best(study: Study) -> Found:
     effects = {v: both_levels(lambda level, g=g: _over_sizes(g, study, level), len(gaps)) for v, g in gaps.items()}
     name, effect = weakest(effects)
     effect = effect.scaled(PERCENT)
-    means = "; ".join(f"{v}: {PERCENT * g.mean():+.2f} %" for v, g in gaps.items())
-    return effect, effect.verdict(), f"Nearest: {name}. Over B, {means}."
+    means = "; ".join(f"{_named(v)} {PERCENT * g.mean():+.2f} %" for v, g in gaps.items())
+    return effect, effect.verdict(), f"Nearest: {_named(name)}. Over B, {means}."
+
+
+def _named(variant: str) -> str:
+    """Of RL-R, `variant=G,reward=p` as "G (reward p)"."""
+    parts = parts_of(variant)
+    return parts["variant"] + (f" (reward {parts['reward']})" if "reward" in parts else "")
 
 
 def _over_sizes(gap: pd.Series, study: Study, level: float = LEVEL) -> Effect:

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Picture
 from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, LogLocator, NullFormatter
 
-from experiments.miniature.laws import HOPELESS, Standing, routers_of
+from experiments.miniature.laws import HOPELESS, PAPER_LAW, Standing, routers_of
 from experiments.miniature.study import Study
 from routelaw.errors import InputError
 from routelaw.figures import style
@@ -20,10 +20,9 @@ from routelaw.fitting.fit import Fit, fit_law
 from routelaw.fitting.noise import NoiseFloor
 from routelaw.fitting.points import select_points
 
-LAW = "saturated"
 LAW_LOOKS = (("black", "o"), ("#7a5195", "D"), ("#8c8c8c", "s"))
 """Colours that no router has, for routers stand in the same legend."""
-COMPARED = ("saturated", "irreducible")
+COMPARED = (PAPER_LAW, "irreducible")
 """The paper's law and the one that does best on the paper's runs, shown beside the best of the blind test."""
 
 
@@ -48,7 +47,7 @@ def _fits(study: Study) -> dict[str, Fit]:
     fits = {}
     for router in routers_of(study):
         try:
-            fits[router] = fit_law(LAW, select_points(study.swept, router))
+            fits[router] = fit_law(PAPER_LAW, select_points(study.swept, router))
         except InputError:
             continue
     if not fits:

@@ -27,7 +27,7 @@ def draw_balance(study: Study) -> Picture:
     if noise is not None:
         axes[0].axhspan(0, PERCENT * noise.sd, color="#eeeeee", zorder=0, label="noise of seeds, one sd")
     axes[0].set_ylabel("loss over the best weight (%)")
-    axes[0].legend(loc="best")
+    picture.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
     if not shares.empty:
         _draw_by_weight(axes[1], 100 * shares, losses)
         axes[1].set_ylabel("over-subscription (% of assignments)")

@@ -28,6 +28,8 @@ from routelaw.laws.power_sum import PowerSum
 from routelaw.runs.files import read_runs
 
 PAPER = Path(__file__).with_name("paper_laws.json")
+PAPER_LAW = "saturated"
+"""The paper's own: bilinear in log N and the log of Ê, which runs out at both ends."""
 LOG_TRILLION = 12.0
 DRAWS = 300
 RESAMPLES = 2000

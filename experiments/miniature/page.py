@@ -12,6 +12,7 @@ import pandas as pd
 from experiments.miniature.claim import FAILS, HOLDS, OPEN, Claim
 from experiments.miniature.claims import TESTS, counts
 from experiments.miniature.laws import HOPELESS, Standing, winner
+from experiments.miniature.page_on_blind import blocks_on_blind
 from experiments.miniature.page_on_weights import blocks_on_weights
 from experiments.miniature.sensitivity import Astray
 from experiments.miniature.spending import Foretold, device_seconds
@@ -82,7 +83,7 @@ def build_page(m: Material) -> str:
         Section("The paper's claims on our runs", "claims", [_claims(m.claims), Text(ENDS, "soft")]),
         Section("Laws on sizes they have not seen", "laws", _laws(m)),
         Section("Coefficients of the paper's law", "coefficients", _coefficients(m.coefficients)),
-        Section("The blind test", "blind", _blind(m.scored)),
+        Section("The blind test", "blind", blocks_on_blind(m.scored)),
         Section("Weights of the routers' losses", "weights", blocks_on_weights(m.study, m.claims)),
         Section("Figures", "figures", [*others, *(Text(f"{t}: not drawn, {why}") for t, why in m.not_drawn)]),
         Section("How a verdict is reached", "rules", [Text(CHANGED), *_tuned(m.study), _rules()]),
@@ -252,35 +253,6 @@ def _coefficients(rows: Sequence[dict[str, Any]]) -> list[Block]:
         Grid(["router", *fitted[0]["params"]], body) if fitted else Text("No router has enough runs.", "soft")
     )
     return [table, *([Bullets(notes)] if notes else [])]
-
-
-def _blind(scored: dict[str, Any] | None) -> list[Block]:
-    if scored is None:
-        return [Text("No predictions were written, or the size they are about is not trained yet.")]
-    rows = [
-        [Entry(r["law"]), Entry(router_label(r["router"])), Entry(f"{1e4 * r['rmse']:.1f}"),
-         Entry(f"{1e4 * r['mean_error']:+.1f}"), Entry(f"{r['coverage']:.0%}", under=_of_runs(r["intervals"])),
-         Entry(f"{100 * r['width']:,.3g}"), Entry(str(r["points"]))]
-        for r in scored["by_law_and_router"]
-    ]  # fmt: skip
-    head = [
-        "law",
-        "router",
-        "RMSE (1e-4)",
-        "mean error (1e-4)",
-        f"inside the {scored['level']:.0%} intervals",
-        "their width (% of the loss)",
-        "models",
-    ]
-    return [
-        Text(f"{scored['size']} predicted from the smaller sizes alone; best first.", "key"),
-        Text(scored["precedence"]["words"], "" if scored["precedence"]["shown"] else "key"),
-        Grid(head, rows),
-    ]
-
-
-def _of_runs(intervals: Sequence[str]) -> str:
-    return "too narrow: from resampled runs" if "case-bootstrap" in intervals else ""
 
 
 def _costs(m: Material) -> list[Block]:

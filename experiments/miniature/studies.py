@@ -15,16 +15,17 @@ from routelaw.specs.run import RunSpec
 from routelaw.sweeps.sweep import read_sweep
 
 HERE = Path(__file__).parent
-RATES, ROUTED_RATES, MAIN, LARGEST, BETWEEN, QUICK = "rates", "routed_rates", "main", "largest", "between", "quick"
+RATES, ROUTED_RATES, MAIN, LARGEST, QUICK = "rates", "routed_rates", "main", "largest", "quick"
+MORE_SEEDS, BETWEEN = "more_seeds", "between"
 WEIGHTS_OF_RL = "rl_weights"
 STUDIES = (
     RATES, WEIGHTS_OF_RL, "paper_weights", ROUTED_RATES, MAIN, "seeds", "robustness", "k", "routing_frequency",
     "lengths", "rl_variants", "sinkhorn_temperature", "shared_decisions", "permuted_hash", "stacked_ffws",
-    "base_layers", LARGEST, BETWEEN,
+    "base_layers", LARGEST, MORE_SEEDS, BETWEEN,
 )  # fmt: skip
 """What the others need comes first, what is easiest to do without towards the end."""
-ON_REQUEST = (LARGEST, BETWEEN)
-"""Not trained unless asked for: the blind test has its time, and the size in between is for time that is left."""
+ON_REQUEST = (LARGEST, MORE_SEEDS, BETWEEN)
+"""Not trained unless asked for: the blind test has its time, and the others are for time that is left."""
 
 
 def specs_of(study: str, corpus_id: str, vocabulary: int, folder: Path = HERE) -> list[RunSpec]:

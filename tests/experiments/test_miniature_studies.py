@@ -33,6 +33,7 @@ RUNS = {
     "permuted_hash": 5,
     "stacked_ffws": 5,
     "base_layers": 5,
+    "more_seeds": 54,
     "between": 17,
     "largest": 29,
 }
@@ -48,7 +49,7 @@ def test_every_file_is_in_the_order_of_work() -> None:
     assert {path.stem for path in HERE.glob("*.toml")} == {*STUDIES, *BASES, QUICK}
     assert set(STUDIES) == set(RUNS)
     assert STUDIES[0] == RATES
-    assert STUDIES[-2:] == ON_REQUEST
+    assert STUDIES[-len(ON_REQUEST) :] == ON_REQUEST
 
 
 @EVERY
@@ -123,7 +124,15 @@ def test_the_main_sweep_and_the_largest_size_make_one_grid() -> None:
 
 def test_studies_share_the_runs_they_say() -> None:
     known = {study: {spec.run_id for spec in specs(study)} for study in STUDIES}
-    with_main = {"seeds": 9, "k": 6, "lengths": 9, "rl_variants": 6, "robustness": 3, "sinkhorn_temperature": 3}
+    with_main = {
+        "seeds": 9,
+        "more_seeds": 18,
+        "k": 6,
+        "lengths": 9,
+        "rl_variants": 6,
+        "robustness": 3,
+        "sinkhorn_temperature": 3,
+    }
     assert {study: len(known[study] & known["main"]) for study in with_main} == with_main
     with_weights = {"main": 2, "paper_weights": 2, "robustness": 1}
     assert {study: len(known[study] & known["rl_weights"]) for study in with_weights} == with_weights

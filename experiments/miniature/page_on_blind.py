@@ -1,0 +1,73 @@
+"""The part of the page on the blind test: how far every law was off on the size that it predicted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from experiments.miniature.effects import PERCENT
+from experiments.miniature.laws import PAPER_LAW
+from routelaw.figures.style import router_label
+from routelaw.report.page import Block, Entry, Grid, Text
+
+WIDE = 10.0
+"""Widths of intervals, as shares of the loss, that are not told apart."""
+
+
+def blocks_on_blind(scored: Mapping[str, Any] | None) -> list[Block]:
+    if scored is None:
+        return [Text("No predictions were written, or the size they are about is not trained yet.")]
+    of_all = {row["law"]: row for row in scored["by_law"]}
+    cells = {(row["law"], row["router"]): row for row in scored["by_law_and_router"]}
+    routers = list(dict.fromkeys(row["router"] for row in scored["runs"]))
+    columns = [of_all, *({law: cells[law, r] for law in of_all if (law, r) in cells} for r in routers)]
+    best = [min(column, key=lambda law: column[law]["rmse"]) for column in columns]
+    rows = [
+        [Entry(law), *(_cell(column.get(law), law == b) for column, b in zip(columns, best, strict=True))]
+        for law in of_all
+    ]
+    return [
+        Text(_in_short(scored, of_all), "key"),
+        Text(scored["precedence"]["words"], "" if scored["precedence"]["shown"] else "key"),
+        Grid(["law", "all routers", *map(router_label, routers)], rows),
+        Text(_meaning(scored), "soft"),
+    ]
+
+
+def _in_short(scored: Mapping[str, Any], of_all: Mapping[str, Mapping[str, Any]]) -> str:
+    law, found = next(iter(of_all.items()))
+    words = f"{scored['size']} predicted from the smaller sizes alone. Best over all routers: {law}, wrong by "
+    words += f"{PERCENT * found['rmse']:.2f} % of the loss"
+    if scored["noise"]:
+        words += f", where seeds differ by {PERCENT * scored['noise']:.2f} %"
+    paper = of_all.get(PAPER_LAW)
+    if paper is None or paper is found:
+        return f"{words}."
+    mean = PERCENT * paper["mean_error"]
+    words += f". The paper's law, {PAPER_LAW}: {PERCENT * paper['rmse']:.2f} %"
+    if paper["off"]:
+        words += f", on average {abs(mean):.2f} % too {'low' if mean < 0 else 'high'}, more than chance explains"
+    return f"{words}."
+
+
+def _meaning(scored: Mapping[str, Any]) -> str:
+    of_runs = sorted({row["law"] for row in scored["by_law"] if "case-bootstrap" in row["intervals"]})
+    words = (
+        "RMSE of log10 L in 1e-4; above it the mean error (below zero: too low a loss was predicted), under it the "
+        f"share of models inside the {scored['level']:.0%} intervals and the median width of these in % of the loss. "
+        "Blue: the best of the column; red: a mean error beyond what seeds explain. The dense model counts with every "
+        "router. The learning rate of this size is from a line through those of smaller ones: what that costs is part "
+        "of the error."
+    )
+    if of_runs:
+        words += f" Intervals of {', '.join(of_runs)} are from resampled runs, not sizes, and too narrow."
+    return words
+
+
+def _cell(row: Mapping[str, Any] | None, best: bool) -> Entry:
+    if row is None:
+        return Entry("–")
+    width = f"{100 * row['width']:.1f} %" if row["width"] < WIDE else f"over {100 * WIDE:.0f} %"
+    return Entry(f"{1e4 * row['rmse']:.1f}", over=f"{1e4 * row['mean_error']:+.1f}",
+                 under=f"{row['coverage']:.0%} inside, {width}",
+                 tone="mine" if best else "bad" if row["off"] else "")  # fmt: skip
