@@ -10,6 +10,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Picture
 
+from experiments.miniature.effects import PERCENT
 from experiments.miniature.figures_of_studies import BESIDE, LINES, NOTHING
 from experiments.miniature.study import VALIDATION, WEIGHTS, Study, parts_of
 from routelaw.errors import InputError
@@ -20,6 +21,8 @@ FEW = 3
 """Rates that make a line, weights that make a panel."""
 SHOWN = 0.2
 """Nats over the best: what lies further off is out of the picture."""
+RIVAL = "hash"
+"""What S-BASE is to be better than."""
 CHOSEN_OPTIONS = WEIGHTS | {"policy_weight", "reward"}
 
 
@@ -110,8 +113,10 @@ def temperatures(study: Study) -> pd.DataFrame:
 
 
 def draw_temperature(study: Study) -> Picture:
-    """(a) loss and (b) share of assignments beyond the capacity, by E; a line for each size and temperature."""
-    rows = temperatures(study)
+    """(a) gain over the dense model, HASH's beside it, and (b) share of assignments beyond the capacity, by E; a line
+    for each size and temperature."""
+    rows, dense = temperatures(study), study.losses("dense").droplevel("experts")
+    rows = rows[rows["size"].isin(dense.index)]
     if rows["temperature"].nunique() < 2:
         raise InputError(NOTHING)
     sizes = [s for s in study.active_params if s in set(rows[rows["temperature"] != 1]["size"])]
@@ -119,17 +124,22 @@ def draw_temperature(study: Study) -> Picture:
     picture, axes = style.panels(2, width=4.2, height=3.3)
     for size, line in zip(sizes, LINES, strict=False):
         for temperature, own in rows[rows["size"] == size].groupby("temperature"):
-            by_e = own.groupby("experts")[[VALIDATION, "dropped"]].mean()
+            by_e = own.groupby("experts")[[f"log_{VALIDATION}", "dropped"]].mean()
             name = f"{size}, temperature {temperature:g}"
             drawn = {"color": shades[temperature], "linestyle": line, "marker": "o", "label": name}
-            axes[0].plot(by_e.index, by_e[VALIDATION], **drawn)
+            axes[0].plot(by_e.index, PERCENT * (dense[size] - by_e[f"log_{VALIDATION}"]), **drawn)
             axes[1].plot(by_e.index, 100 * by_e["dropped"], **drawn)
-    for panel, letter, label in zip(axes, "ab", ("validation loss (nats per token)", "dropped (% of assignments)"),
+        beside = study.losses(RIVAL)
+        if size in beside.index:
+            drawn = {"color": style.router_colour(RIVAL), "marker": style.router_mark(RIVAL)}
+            axes[0].plot(beside[size].index, PERCENT * (dense[size] - beside[size]), **drawn, linestyle=line,
+                         label=f"{size}, {style.router_label(RIVAL)}")  # fmt: skip
+    for panel, letter, label in zip(axes, "ab", ("gain over the dense model (%)", "dropped (% of assignments)"),
                                     strict=True):  # fmt: skip
         style.experts_axis(panel, tuple(sorted(rows["experts"].unique())))
         panel.set_ylabel(label)
         style.panel_letter(panel, letter)
-    axes[-1].legend(**BESIDE)
+    axes[-1].legend(handles=axes[0].get_legend_handles_labels()[0], **BESIDE)
     return picture
 
 

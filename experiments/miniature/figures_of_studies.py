@@ -126,23 +126,28 @@ def _tokens_axis(axes: Axes, label: str) -> None:
 
 
 def draw_seeds(study: Study) -> Picture:
-    """How far apart seeds are along training, a line for each model."""
+    """How far apart seeds are along training: a panel for each size, a line for each model."""
     apart = seeds_along(study)
     if apart.empty:
         raise InputError(NOTHING)
-    picture, axes = style.panels(1, width=4.6, height=3.2)
+    sizes = [size for size in study.active_params if size in apart.columns.get_level_values(1)]
+    picture, axes = style.panels(len(sizes), width=4.6 if len(sizes) == 1 else 3.4, height=3.2)
     experts = sorted({e for _, _, e in apart.columns})
-    for (router, size, e), own in apart.items():
-        known = own.dropna()
-        axes[0].plot(known.index.astype(float), known, color=style.router_colour(router), markersize=3,
-                     marker=style.router_mark(router), linestyle=LINES[experts.index(e) % len(LINES)],
-                     label=f"{style.router_label(router)} {size}, E = {e}")  # fmt: skip
-    axes[0].axhline(PAPER_SPREAD, color="black", linewidth=0.8)
-    axes[0].set_ylim(bottom=0)
-    axes[0].xaxis.set_major_formatter(metric_formatter())
-    axes[0].set_xlabel("tokens seen")
+    named = {}
+    for panel, size in zip(axes, sizes, strict=True):
+        for router, _, e in [column for column in apart.columns if column[1] == size]:
+            known = apart[router, size, e].dropna()
+            (line,) = panel.plot(known.index.astype(float), known, color=style.router_colour(router), markersize=3,
+                                 marker=style.router_mark(router), linestyle=LINES[experts.index(e) % len(LINES)],
+                                 label=f"{style.router_label(router)}, E = {e}")  # fmt: skip
+            named.setdefault(line.get_label(), line)
+        panel.axhline(PAPER_SPREAD, color="black", linewidth=0.8)
+        panel.set_ylim(0, 1.05 * apart.max().max())
+        panel.xaxis.set_major_formatter(metric_formatter())
+        panel.set_xlabel("tokens seen")
+        panel.set_title(size)
     axes[0].set_ylabel("largest distance of seeds (nats)")
-    axes[0].legend(**BESIDE)
+    axes[-1].legend(handles=list(named.values()), **BESIDE)
     return picture
 
 

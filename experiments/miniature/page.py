@@ -176,10 +176,13 @@ def _laws(m: Material) -> list[Block]:
             "difference clear over resampled sizes, or if it is wrong by 26 % of the loss and more."
         )
         blocks.append(Text(words, "key"))
-        by_router = {r: noise_floor(m.study.of(r)) for r in m.study.table.routers}
-        said = [f"{router_label(r)} {1e4 * n.sd:.1f}e-4 ({n.freedom})" for r, n in by_router.items() if n is not None]
-        sizes = " and ".join(s for s in m.study.active_params if s in seeded_sizes(m.study))
-        words = f"Seeds are of {sizes} alone. By router, with degrees of freedom: {', '.join(said)}."
+        parts = {router_label(r): m.study.where("router", r) for r in m.study.table.routers}
+        sizes = [s for s in m.study.active_params if s in seeded_sizes(m.study)]
+        if len(sizes) > 1:
+            parts |= {size: m.study.where("size", size) for size in sizes}
+        found = {name: noise_floor(part) for name, part in parts.items()}
+        said = ", ".join(f"{name} {1e4 * n.sd:.1f}e-4 ({n.freedom})" for name, n in found.items() if n is not None)
+        words = f"Seeds are of {' and '.join(sizes)}. By themselves, with degrees of freedom: {said}."
         blocks.append(Text(f"{words} Verdicts take that of all, at every size.", "soft"))
     (ours, level), (theirs, their_level) = winner(list(m.standings)), winner(list(m.paper))
     same = "the same law" if ours == theirs else "not the same law"

@@ -146,8 +146,8 @@ def _figures(
         "rl_weights": ("RL-R learns to route, or does not", "Every dot is a run with other weights of the policy's "
                        "losses (balance, policy and entropy weight) or another reward.",
                        lambda: figures_of_choices.draw_rl_weights(study)),
-        "temperature": ("S-BASE by the temperature of its rebalancing", "(a) Validation loss. (b) Assignments beyond "
-                        "the capacity at the end of training. The paper's temperature is 1.",
+        "temperature": ("S-BASE by the temperature of its rebalancing", "(a) Gain over the dense model, HASH's beside "
+                        "it. (b) Assignments beyond the capacity at the end of training. The paper's temperature is 1.",
                         lambda: figures_of_choices.draw_temperature(study)),
         "drops": ("How tokens are spread", "(a) Assignments dropped for lack of capacity and (b) beyond an even load "
                   "of their group, at the end of training, over all routed blocks; larger models are darker.",

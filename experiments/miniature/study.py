@@ -131,9 +131,9 @@ class Study:
             self.noises[target] = noise_floor(self.table, target)
         return self.noises[target]
 
-    def of(self, router: str) -> RunTable:
-        """The runs of one router alone."""
-        return replace(self.table, frame=self.table.frame[self.table.frame["router"] == router])
+    def where(self, column: str, value: str) -> RunTable:
+        """The runs of one router, or of one size, alone."""
+        return replace(self.table, frame=self.table.frame[self.table.frame[column] == value])
 
     def transfer_noise(self, target: str) -> NoiseFloor | None:
         """Of a zero-shot loss over the validation loss: what both share of a seed cancels."""

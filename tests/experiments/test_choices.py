@@ -55,6 +55,7 @@ def study() -> Study:
         row("s-base", 8, "positions=rope", 3.82, studies="main"),
         row("s-base", 64, "positions=rope", 3.81, studies="main"),
         row("s-base", 64, "positions=rope,temperature=0.1", 3.75),
+        row("hash", 8, "positions=rope", 3.7, studies="main"),
         row("rl-r", 8, CHOSEN, 3.83, studies="main rl_weights"),
         *(row("rl-r", 8, variant, loss) for variant, (_, loss) in OTHERS.items()),
     ]
@@ -63,15 +64,15 @@ def study() -> Study:
     tried += [row("hash", 8, "positions=rope", 3.81, 0.0065)]
     made = plain(table(main))
     ids = made.frame["run_id"]
-    entropies = [np.nan, 0.7, 2.9, 2.6, 0.02, *(e for e, _ in OTHERS.values())]
+    entropies = [np.nan, 0.7, 2.9, 2.6, np.nan, 0.02, *(e for e, _ in OTHERS.values())]
     routing = pd.DataFrame({"run_id": ids, "step": 1500, "router_entropy": entropies, "oversubscribed": 0.1,
-                            "dropped": [np.nan, 0, 0.12, 0, 0, 0, 0, 0, 0]})  # fmt: skip
+                            "dropped": [np.nan, 0, 0.12, 0, 0, 0, 0, 0, 0, 0]})  # fmt: skip
     return Study(made, routing=routing, rates=final_rows(plain(table(tried))))
 
 
 def test_rates_have_the_chosen_one_among_them(study: Study) -> None:
     found = rates(study)
-    assert set(found["router"]) == {"dense", "s-base"}, "hash was tried with one rate, and has none that was chosen"
+    assert set(found["router"]) == {"dense", "s-base"}, "hash was tried with one rate beside the chosen one"
     dense = found[found["router"] == "dense"]
     assert list(dense["learning_rate"]) == [0.004, 0.013, 0.016]
     assert list(dense["chosen"]) == [False, True, False]
@@ -94,8 +95,12 @@ def test_the_papers_temperature_is_one(study: Study) -> None:
     assert sorted(zip(found["experts"], found["temperature"], found["dropped"], strict=True)) == [
         (8, 1.0, 0.0), (64, 0.1, 0.0), (64, 1.0, 0.12),
     ]  # fmt: skip
-    losses = {line.get_label(): list(line.get_ydata()) for line in draw_temperature(study).axes[0].lines}
-    assert losses == {"788K, temperature 0.1": [3.75], "788K, temperature 1": [3.82, 3.81]}
+    gains = {line.get_label(): list(line.get_ydata()) for line in draw_temperature(study).axes[0].lines}
+    assert gains == {
+        "788K, temperature 0.1": pytest.approx([100 * log(3.87 / 3.75)]),
+        "788K, temperature 1": pytest.approx([100 * log(3.87 / loss) for loss in (3.82, 3.81)]),
+        "788K, HASH": pytest.approx([100 * log(3.87 / 3.7)]),
+    }
 
 
 def test_without_such_runs_nothing_is_drawn() -> None:

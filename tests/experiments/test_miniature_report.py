@@ -14,12 +14,13 @@ import pandas as pd
 import pytest
 from drawn_runs import World, drawn_costs, drawn_routing, true_frame, with_noise
 
-from experiments.miniature import blind, figures_of_laws, laws, page, report
+from experiments.miniature import blind, figures_of_laws, figures_of_studies, laws, page, report
 from experiments.miniature.claim import HOLDS
 from experiments.miniature.claims import TESTS
 from experiments.miniature.laws import Standing, paper_standings, winner
 from experiments.miniature.spending import device_seconds
 from experiments.miniature.study import Study, plain
+from routelaw.fitting.noise import noise_floor
 from routelaw.runs.files import write_runs
 from routelaw.runs.table import RunTable
 
@@ -204,3 +205,22 @@ def test_a_law_is_of_the_sizes_that_were_swept() -> None:
     assert set(every.losses("hash").index.get_level_values("size")) == set(frame["size"])
     assert set(some.losses("hash").index.get_level_values("size")) == set(frame["size"]) - {"788K"}
     assert all("788K" not in set(fit.points.size) for fit in laws.fits_of(some, "hash")[0])
+
+
+def test_seeds_of_several_sizes_have_a_panel_and_a_noise_each() -> None:
+    """The seeds that are drawn, and the same once more as another size, where they are twice as far apart."""
+    frame = with_noise(true_frame(World(studies=False)), 1e-3, 0)
+    seeded = frame[frame.groupby(["router", "size", "experts"])["run_id"].transform("nunique") > 1]
+    (size,) = set(seeded["size"])
+    mean = seeded.groupby(["router", "experts", "tokens"])["loss_validation"].transform("mean")
+    further = mean + 2 * (seeded["loss_validation"] - mean)
+    other = seeded.assign(size="9M", active_params=9e6, run_id=seeded["run_id"] + "-9M", loss_validation=further)
+    study = Study(plain(RunTable.from_frame(pd.concat([frame, other]), "both")))
+    panels = figures_of_studies.draw_seeds(study).axes
+    assert [panel.get_title() for panel in panels] == [size, "9M"]
+    models = [[line for line in panel.lines if line.get_marker() != "None"] for panel in panels]
+    ends = [{line.get_label(): line.get_ydata()[-1] for line in lines} for lines in models]
+    assert len(ends[0]) == 7
+    assert ends[1] == pytest.approx({model: 2 * apart for model, apart in ends[0].items()})
+    noises = [noise_floor(study.where("size", name)) for name in (size, "9M")]
+    assert noises[1].sd == pytest.approx(2 * noises[0].sd, rel=0.02)
