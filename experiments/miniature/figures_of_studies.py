@@ -152,13 +152,13 @@ def draw_seeds(study: Study) -> Picture:
 
 
 def draw_transfer(study: Study) -> Picture:
-    """(a) zero-shot losses against validation, every run of the main sweep; (b) how much steeper they are in N."""
+    """(a) zero-shot losses against validation, every run of the main sweep; (b) their slopes in log N less its own."""
     targets = zero_shot_losses(study)
     routers = [r for r in PAPER_ROUTERS if r in study.table.routers]
     if not targets or not routers:
         raise InputError(NOTHING)
     picture, axes = style.panels(2, width=4.2, height=3.3)
-    colours = dict(zip(targets, [*style.ROUTER_COLOURS.values()][1:] + list(style.SPARE_COLOURS), strict=False))
+    colours = dict(zip(targets, style.SPARE_COLOURS, strict=False))  # no router's, for (b) has those
     for target in targets:
         for router in ("dense", *routers):
             x, y = study.losses(router, VALIDATION).align(study.losses(router, target), join="inner")
@@ -169,7 +169,7 @@ def draw_transfer(study: Study) -> Picture:
         axis.set_major_locator(MaxNLocator(6))
     axes[0].set_xlabel("validation loss (nats per token)")
     axes[0].set_ylabel("zero-shot loss (nats per token)")
-    axes[0].legend(loc="best")
+    picture.legend(*axes[0].get_legend_handles_labels(), loc="outside lower left", ncols=len(targets))
     _draw_own_slopes(axes[1], study, targets, routers)
     for panel, letter in zip(axes, "ab", strict=True):
         style.panel_letter(panel, letter)

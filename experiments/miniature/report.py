@@ -153,7 +153,7 @@ def _figures(
                   "of their group, at the end of training, over all routed blocks; larger models are darker.",
                   lambda: figures_of_choices.draw_drops(study)),
         "zero_shot": ("Zero-shot losses", "(a) Losses on other text against the validation loss; marks are routers. "
-                      "(b) How much steeper they are in log N than the validation loss.",
+                      "(b) Their slope in log N less that of the validation loss: above zero they fall more slowly.",
                       lambda: figures_of_studies.draw_transfer(study)),
     }  # fmt: skip
 
