@@ -150,9 +150,9 @@ def measured(study: Study, size: str) -> dict[tuple[str, int], float]:
 
 
 def score(study: Study, said: dict[str, Any]) -> dict[str, Any]:
-    """Errors by law and router: RMSE and mean of log10 (predicted / measured), whether the mean is off by more than
-    seeds explain, the share within intervals, how wide these are, as shares of the loss, in the middle, and what was
-    resampled for them. The dense model counts with every router that it was predicted for."""
+    """Errors by law and router: RMSE and mean of log10 (predicted / measured), whether the mean is beyond the noise of
+    the measured runs, the share within intervals, how wide these are, as shares of the loss, in the middle, and what
+    was resampled for them. The dense model counts with every router that it was predicted for."""
     losses = measured(study, said["size"])
     rows = pd.DataFrame(said["predictions"])
     rows["measured"] = [losses.get((r, e), np.nan) for r, e in zip(rows["router"], rows["experts"], strict=True)]
@@ -176,16 +176,17 @@ def score(study: Study, said: dict[str, Any]) -> dict[str, Any]:
 def _errors(rows: pd.DataFrame, keys: Sequence[str], noise: NoiseFloor | None) -> list[dict[str, Any]]:
     made = [
         {**dict(zip(keys, names, strict=True)), "points": len(g), "rmse": float(np.sqrt((g["error"] ** 2).mean())),
-         "mean_error": float(g["error"].mean()), "off": _off(g, noise), "coverage": float(g["inside"].mean()),
-         "width": float(g["width"].median()), "intervals": sorted(set(g["interval"]))}
+         "mean_error": float(g["error"].mean()), "beyond_noise": _beyond_noise(g, noise),
+         "coverage": float(g["inside"].mean()), "width": float(g["width"].median()),
+         "intervals": sorted(set(g["interval"]))}
         for names, g in rows.groupby(list(keys))
     ]  # fmt: skip
     return sorted(made, key=lambda row: row["rmse"])
 
 
-def _off(rows: pd.DataFrame, noise: NoiseFloor | None) -> bool:
-    """Whether the mean error is beyond what the chance of the measured runs explains, 90 %. One run, the dense model,
-    may stand in several rows."""
+def _beyond_noise(rows: pd.DataFrame, noise: NoiseFloor | None) -> bool:
+    """Whether the mean error is beyond the chance of the measured runs, 90 %, as if predictions had none. One run, the
+    dense model, may stand in several rows."""
     if noise is None:
         return False
     runs = rows["router"].mask(rows["experts"] == 1, "dense") + rows["experts"].astype(str)
@@ -214,8 +215,9 @@ def main() -> None:
     study = Study(plain(read_runs(asked.table)))
     if asked.command == "score":
         outcome = score(study, json.loads(asked.file.read_text(encoding="utf-8")))
-        for row in outcome["by_law_and_router"]:
-            print(f"{row['law']:22} {row['router']:8} {1e4 * row['rmse']:7.1f}e-4  {row['coverage']:.0%} inside")
+        for row in [*outcome["by_law"], *outcome["by_law_and_router"]]:
+            errors = f"{1e4 * row['rmse']:7.1f}e-4  mean {1e4 * row['mean_error']:+6.1f}e-4"
+            print(f"{row['law']:22} {row.get('router', 'all'):8} {errors}  {row['coverage']:.0%} inside")
         return
     if asked.file.exists():
         raise InputError(f"{asked.file} is there already: predictions are made once. Move it away to make others.")

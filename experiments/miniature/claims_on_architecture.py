@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 
@@ -178,7 +178,7 @@ def deciding_anew(study: Study) -> Found:
     if gap.empty:
         return NOT_TRAINED
     effect = mean_effect(gap.to_numpy(), gap.index.get_level_values("size"), study.noise()).scaled(PERCENT)
-    return effect, effect.verdict(), f"{len(gap)} pairs."
+    return effect, effect.verdict(), f"{len(gap)} pairs: {_listed(gap)}."
 
 
 def interleaved_better(study: Study) -> Found:
@@ -190,7 +190,12 @@ def interleaved_better(study: Study) -> Found:
         return NOT_TRAINED
     sizes, values = zip(*gaps, strict=True)
     effect = mean_effect(np.array(values), sizes, study.noise()).scaled(PERCENT)
-    return effect, effect.verdict(), f"{len(gaps)} pairs of {router_label(ROUTER)} and HASH."
+    return effect, effect.verdict(), f"{len(gaps)} pairs of {router_label(ROUTER)} and HASH: {_listed(values)}."
+
+
+def _listed(gaps: Iterable[float]) -> str:
+    """Differences of log10 L one by one: with few pairs the interval is of chance alone, and they may disagree."""
+    return ", ".join(f"{PERCENT * gap:+.1f} %" for gap in gaps)
 
 
 def _stacked_gaps(study: Study, router: str) -> Iterator[tuple[str, float]]:

@@ -132,8 +132,8 @@ def draw_temperature(study: Study) -> Picture:
         beside = study.losses(RIVAL)
         if size in beside.index:
             drawn = {"color": style.router_colour(RIVAL), "marker": style.router_mark(RIVAL)}
-            axes[0].plot(beside[size].index, PERCENT * (dense[size] - beside[size]), **drawn, linestyle=line,
-                         label=f"{size}, {style.router_label(RIVAL)}")  # fmt: skip
+            drawn |= {"linestyle": line, "label": f"{size}, {style.router_label(RIVAL)}"}
+            axes[0].plot(beside[size].index, PERCENT * (dense[size] - beside[size]), **drawn)
     for panel, letter, label in zip(axes, "ab", ("gain over the dense model (%)", "dropped (% of assignments)"),
                                     strict=True):  # fmt: skip
         style.experts_axis(panel, tuple(sorted(rows["experts"].unique())))

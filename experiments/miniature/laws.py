@@ -57,6 +57,9 @@ class Standing:
     cut_below_trillion: float | None
     """Probability that N_cut is below 1e12: exactly 0 for laws whose form has none, and for no other; None for laws
     that are not in (N, E), and where sizes cannot be resampled."""
+    cut_in_draws: float | None = None
+    """Share of the refits that say so. Where it is 0 or 1 the probability is only known to be below, or above, what so
+    few refits and sizes can tell."""
 
 
 def routers_of(study: Study) -> list[str]:
@@ -117,7 +120,7 @@ def _ranked(router: str, fits: list[Fit], errors: dict[str, Array], noise: Noise
             behind = clear or rms[name] > HOPELESS
         made.append(
             Standing(name, router, len(fit.law.parameters), len(points), fit.rmsle,
-                     rms[name] if name in judged else None, low, high, behind, cut_probability(fit))
+                     rms[name] if name in judged else None, low, high, behind, *cut_probability(fit))
         )  # fmt: skip
     return sorted(made, key=lambda s: (s.leave_size_out is None, s.leave_size_out or 0.0))
 
@@ -131,18 +134,18 @@ def _resampled(residual_N: Array, size_N: Array) -> Array:
     return np.sqrt((counts @ squares) / (counts @ numbers))
 
 
-def cut_probability(fit: Fit) -> float | None:
-    """Share of refits to resampled sizes that put N_cut below 1e12, allowing for few sizes."""
+def cut_probability(fit: Fit) -> tuple[float | None, float | None]:
+    """That N_cut is below 1e12, from refits to resampled sizes, allowing for few of them; and the share of refits."""
     if {"active_params", "experts"} != set(fit.law.inputs):
-        return None
+        return None, None
     if never_stops_helping(fit.law):
-        return 0.0
+        return 0.0, None
     try:
         draws = bootstrap(fit, draws=DRAWS)
     except InputError:
-        return None
+        return None, None
     share = float(np.mean(n_cut(fit.law).of(draws.params_RP) < LOG_TRILLION))
-    return small_sample_probability(share, draws.clusters, DRAWS)
+    return small_sample_probability(share, draws.clusters, DRAWS), share
 
 
 def never_stops_helping(law: Law) -> bool:

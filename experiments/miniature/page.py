@@ -79,11 +79,11 @@ def build_page(m: Material) -> str:
     first = [p for p in m.pictures if p.name == MAIN_FIGURE]
     others = [p for p in m.pictures if p.name != MAIN_FIGURE]
     sections = [
-        Section("In short", "short", [_in_short(m), *_astray(m.astray), *first]),
+        Section("In short", "short", [_in_short(m), *_astray(_decisive(m.astray)), *first]),
         Section("The paper's claims on our runs", "claims", [_claims(m.claims), Text(ENDS, "soft")]),
         Section("Laws on sizes they have not seen", "laws", _laws(m)),
         Section("Coefficients of the paper's law", "coefficients", _coefficients(m.coefficients)),
-        Section("The blind test", "blind", blocks_on_blind(m.scored)),
+        Section("The blind test", "blind", blocks_on_blind(m.scored, _decisive(m.astray))),
         Section("Weights of the routers' losses", "weights", blocks_on_weights(m.study, m.claims)),
         Section("Figures", "figures", [*others, *(Text(f"{t}: not drawn, {why}") for t, why in m.not_drawn)]),
         Section("How a verdict is reached", "rules", [Text(CHANGED), *_tuned(m.study), _rules()]),
@@ -135,8 +135,12 @@ def _in_short(m: Material) -> Text:
     return Text(f"{len(m.claims)} claims judged on {runs} runs: {words}", "key")
 
 
+def _decisive(run: Astray | None) -> Astray | None:
+    return run if run and run.share >= MOST else None
+
+
 def _astray(run: Astray | None) -> list[Block]:
-    if run is None or run.share < MOST:
+    if run is None:
         return []
     name = f"{router_label(run.router)} {run.size} with E = {run.experts} and seed {run.seed}"
     words = (
@@ -224,15 +228,22 @@ def _cell(own: Standing | None, other: Standing | None, pick: str, m: Material) 
     if own is None:
         return Entry("–")
     if pick == "cut":
-        shown = [None if s is None else s.cut_below_trillion for s in (own, other)]
-        said = ["–" if p is None else f"{p:.0%}" if p else "none by its form" for p in shown]
-        return Entry(said[0], over=said[1].replace("–", ""))
+        return Entry(_cut(own) or "–", over=_cut(other))
     shown = [None if s is None else _error(s.leave_size_out) for s in (own, other)]
     best = next(s for s in m.standings if s.router == own.router)
     ends = [_error(end, 0) for end in (own.low, own.high)]
     span = " … ".join(end for end in ends if end)
     return Entry(shown[0] or "–", under=span, over=shown[1] or "",
                  tone="mine" if own is best else "bad" if own.behind else "")  # fmt: skip
+
+
+def _cut(own: Standing | None) -> str:
+    if own is None or own.cut_below_trillion is None:
+        return ""
+    if not own.cut_below_trillion:
+        return "none by its form"
+    bound = {0.0: "below ", 1.0: "above "}.get(own.cut_in_draws, "")  # no draw says so, or all do
+    return f"{bound}{own.cut_below_trillion:.0%}"
 
 
 def _error(error: float | None, digits: int = 1) -> str | None:

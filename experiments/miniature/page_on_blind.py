@@ -7,6 +7,7 @@ from typing import Any
 
 from experiments.miniature.effects import PERCENT
 from experiments.miniature.laws import PAPER_LAW
+from experiments.miniature.sensitivity import Astray
 from routelaw.figures.style import router_label
 from routelaw.report.page import Block, Entry, Grid, Text
 
@@ -14,7 +15,8 @@ WIDE = 10.0
 """Widths of intervals, as shares of the loss, that are not told apart."""
 
 
-def blocks_on_blind(scored: Mapping[str, Any] | None) -> list[Block]:
+def blocks_on_blind(scored: Mapping[str, Any] | None, astray: Astray | None = None) -> list[Block]:
+    """`astray`: the run that most of the seeds' spread comes from, if there is one."""
     if scored is None:
         return [Text("No predictions were written, or the size they are about is not trained yet.")]
     of_all = {row["law"]: row for row in scored["by_law"]}
@@ -27,27 +29,27 @@ def blocks_on_blind(scored: Mapping[str, Any] | None) -> list[Block]:
         for law in of_all
     ]
     return [
-        Text(_in_short(scored, of_all), "key"),
+        Text(_in_short(scored, of_all, astray), "key"),
         Text(scored["precedence"]["words"], "" if scored["precedence"]["shown"] else "key"),
         Grid(["law", "all routers", *map(router_label, routers)], rows),
         Text(_meaning(scored), "soft"),
     ]
 
 
-def _in_short(scored: Mapping[str, Any], of_all: Mapping[str, Mapping[str, Any]]) -> str:
-    law, found = next(iter(of_all.items()))
+def _in_short(scored: Mapping[str, Any], of_all: Mapping[str, Mapping[str, Any]], astray: Astray | None) -> str:
+    law, best = next(iter(of_all.items()))
     words = f"{scored['size']} predicted from the smaller sizes alone. Best over all routers: {law}, wrong by "
-    words += f"{PERCENT * found['rmse']:.2f} % of the loss"
+    words += f"{PERCENT * best['rmse']:.2f} % of the loss"
     if scored["noise"]:
         words += f", where seeds differ by {PERCENT * scored['noise']:.2f} %"
+    if astray:
+        words += f" ({PERCENT * astray.without.sd:.2f} % without the one run that is astray)"
     paper = of_all.get(PAPER_LAW)
-    if paper is None or paper is found:
+    if paper is None or paper is best:
         return f"{words}."
     mean = PERCENT * paper["mean_error"]
     words += f". The paper's law, {PAPER_LAW}: {PERCENT * paper['rmse']:.2f} %"
-    if paper["off"]:
-        words += f", on average {abs(mean):.2f} % too {'low' if mean < 0 else 'high'}, more than chance explains"
-    return f"{words}."
+    return f"{words}, on average {abs(mean):.2f} % too {'low' if mean < 0 else 'high'}."
 
 
 def _meaning(scored: Mapping[str, Any]) -> str:
@@ -55,9 +57,10 @@ def _meaning(scored: Mapping[str, Any]) -> str:
     words = (
         "RMSE of log10 L in 1e-4; above it the mean error (below zero: too low a loss was predicted), under it the "
         f"share of models inside the {scored['level']:.0%} intervals and the median width of these in % of the loss. "
-        "Blue: the best of the column; red: a mean error beyond what seeds explain. The dense model counts with every "
-        "router. The learning rate of this size is from a line through those of smaller ones: what that costs is part "
-        "of the error."
+        "Blue: the best of the column; red, of the others: a mean error beyond the noise of the measured runs, 90 %, "
+        "with the prediction taken as exact, which from so few sizes it is not. The dense model counts with every "
+        "router. The learning rate of this size is from a line through those of smaller ones: where that is not the "
+        "best one losses are too high, and laws that foretell low ones look worse than they are."
     )
     if of_runs:
         words += f" Intervals of {', '.join(of_runs)} are from resampled runs, not sizes, and too narrow."
@@ -70,4 +73,4 @@ def _cell(row: Mapping[str, Any] | None, best: bool) -> Entry:
     width = f"{100 * row['width']:.1f} %" if row["width"] < WIDE else f"over {100 * WIDE:.0f} %"
     return Entry(f"{1e4 * row['rmse']:.1f}", over=f"{1e4 * row['mean_error']:+.1f}",
                  under=f"{row['coverage']:.0%} inside, {width}",
-                 tone="mine" if best else "bad" if row["off"] else "")  # fmt: skip
+                 tone="mine" if best else "bad" if row["beyond_noise"] else "")  # fmt: skip

@@ -151,20 +151,20 @@ def test_what_is_not_predicted_is_listed_and_what_was_resampled_is_said(
     assert of_laws["bilinear"] == ["case-bootstrap", "size-bootstrap"]
 
 
-def test_a_mean_error_is_off_beyond_the_chance_of_distinct_runs() -> None:
+def test_a_mean_error_is_beyond_the_noise_of_distinct_runs() -> None:
     """By hand: of eight rows of two routers two are the one dense model, so the mean has an error of
     sd·√(6 + 2²)/8 = .395 sd; Student's 90 % with 18 degrees of freedom is 1.734 of that, .686 sd."""
     noise = NoiseFloor(sd=1e-3, freedom=18, low=0.0, high=0.0, models=9, widest=0.0, loss=3.5)
     rows = pd.DataFrame({"router": ["s-base"] * 4 + ["hash"] * 4, "experts": [1, 2, 4, 8] * 2})
-    found = {shift: blind._off(rows.assign(error=shift * 1e-3), noise) for shift in (-0.70, -0.67, 0.67, 0.70)}
+    found = {shift: blind._beyond_noise(rows.assign(error=shift * 1e-3), noise) for shift in (-0.70, -0.67, 0.67, 0.70)}
     assert found == {-0.70: True, -0.67: False, 0.67: False, 0.70: True}
-    assert not blind._off(rows.assign(error=1.0), None), "without seeds nothing can be told"
+    assert not blind._beyond_noise(rows.assign(error=1.0), None), "without seeds nothing can be told"
 
 
-def test_the_page_names_the_best_law_and_what_is_off() -> None:
+def test_the_page_names_the_best_law_and_the_papers() -> None:
     common = {"points": 8, "intervals": ["size-bootstrap"]}
-    good = {"rmse": 1e-3, "mean_error": 2e-4, "off": False, "coverage": 1.0, "width": 0.05, **common}
-    bad = {"rmse": 5e-3, "mean_error": -4e-3, "off": True, "coverage": 0.5, "width": 1e20, **common}
+    good = {"rmse": 1e-3, "mean_error": 2e-4, "beyond_noise": False, "coverage": 1.0, "width": 0.05, **common}
+    bad = {"rmse": 5e-3, "mean_error": -4e-3, "beyond_noise": True, "coverage": 0.5, "width": 1e20, **common}
     bad |= {"intervals": ["case-bootstrap"]}
     scored = {
         "size": "20M",
@@ -181,7 +181,7 @@ def test_the_page_names_the_best_law_and_what_is_off() -> None:
     }
     short, told, grid, meaning = blocks_on_blind(scored)
     assert "irreducible, wrong by 0.23 % of the loss, where seeds differ by 0.46 %" in short.text
-    assert "saturated: 1.15 %, on average 0.92 % too low, more than chance explains" in short.text
+    assert "saturated: 1.15 %, on average 0.92 % too low." in short.text
     assert told.text == "Told before."
     assert "Intervals of saturated are from resampled runs" in meaning.text
     assert grid.head == ["law", "all routers", "S-BASE", "HASH"]

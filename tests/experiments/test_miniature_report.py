@@ -20,6 +20,7 @@ from experiments.miniature.claims import TESTS
 from experiments.miniature.laws import Standing, paper_standings, winner
 from experiments.miniature.spending import device_seconds
 from experiments.miniature.study import Study, plain
+from routelaw.fitting.intervals import small_sample_probability
 from routelaw.fitting.noise import noise_floor
 from routelaw.runs.files import write_runs
 from routelaw.runs.table import RunTable
@@ -162,7 +163,7 @@ def test_a_law_that_is_wrong_by_decades_is_behind_however_few_sizes_there_are(mo
     fits = [fit for fit in laws.fits_of(study, "hash")[0] if fit.law.name in ("separable", "bilinear")]
     first = fits[0].points.size == fits[0].points.sizes[0]
     wrong = {"separable": np.full(len(first), 0.001), "bilinear": np.where(first, 35.0, 0.0009)}
-    monkeypatch.setattr(laws, "cut_probability", lambda fit: None)
+    monkeypatch.setattr(laws, "cut_probability", lambda fit: (None, None))
     behind = {s.law: (s.behind, s.low) for s in laws._ranked("hash", fits, wrong, None)}
     assert behind == {"separable": (False, 0.001), "bilinear": (True, 0.0)}
 
@@ -185,8 +186,28 @@ def test_some_laws_have_no_size_where_routing_ends() -> None:
     assert never == {"separable", "irreducible-power", "irreducible"}
     study = Study(plain(RunTable.from_frame(true_frame(World(studies=False, seeds=False)), "drawn")))
     fits = {fit.law.name: fit for fit in laws.fits_of(study, "hash")[0]}
-    assert laws.cut_probability(fits["separable"]) == 0.0
-    assert (laws.cut_probability(fits["saturated"]) or 0.0) > 0.0
+    assert laws.cut_probability(fits["separable"]) == (0.0, None)
+    probability, share = laws.cut_probability(fits["saturated"])
+    assert share is not None
+    assert probability == pytest.approx(small_sample_probability(share, study.finals["size"].nunique(), laws.DRAWS))
+    assert probability, "never none"
+
+
+@pytest.mark.parametrize(
+    ("probability", "share", "words"),
+    [
+        (0.042, 0.0, "below 4%"),
+        (0.958, 1.0, "above 96%"),
+        (0.3, 0.25, "30%"),
+        (0.0, None, "none by its form"),
+        (None, None, ""),
+    ],
+)
+def test_a_probability_that_no_draw_shows_is_a_bound(
+    probability: float | None, share: float | None, words: str
+) -> None:
+    own = Standing("saturated", "hash", 6, 32, 0.001, 0.002, None, None, False, probability, share)
+    assert page._cut(own) == words
 
 
 def test_the_device_is_divided_among_the_runs_under_way() -> None:

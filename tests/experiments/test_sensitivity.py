@@ -55,6 +55,7 @@ def test_the_run_astray_is_found_and_what_it_decides() -> None:
     differ = {name: verdict for name, verdict in others.items() if verdict != now[name]}
     assert {claim.said.name: verdict for claim, verdict in found.changed} == differ
     assert differ, "seeds that are far apart leave something open"
+    assert page._decisive(found) is found
     (block,) = page._astray(found)
     words = str(block)
     assert all(f"{c.said.statement}: {verdict} instead of {c.verdict}" in words for c, verdict in found.changed)
@@ -66,7 +67,8 @@ def test_seeds_that_agree_have_no_run_to_name() -> None:
     found = most_astray(study, judge_all(study))
     assert found is not None
     assert found.share < 0.5
-    assert page._astray(found) == []
+    assert page._decisive(found) is None
+    assert page._astray(None) == []
     assert not found.changed
     assert seeded_sizes(study) == {study.finals[study.finals["seed"] == 1]["size"].iloc[0]}
     alone = study_of(true_frame(World(studies=False, seeds=False)))
