@@ -51,6 +51,10 @@ CASES: dict[str, RouterSpec] = {
     "shared decisions": replace(ROUTED, name="s-base", shared_decisions=True, routing_frequency=1.0, shuffle_groups=4),
 }
 
+Alone = tuple[list[tuple[StepInfo, dict[str, Tensor]]], list[float]]
+"""Steps of one process with their gradients, and what it then evaluates to."""
+_by_itself: dict[tuple[str, torch.dtype, int, torch.device], Alone] = {}
+
 
 def spec_of(router: RouterSpec, steps: int) -> RunSpec:
     model = ModelSpec(Architecture(16, 2, 4, 8), vocabulary=64, sequence_length=LENGTH)
@@ -144,6 +148,15 @@ def among(rank: int, layout: Layout, port: int, device: torch.device) -> Iterato
         os.environ.update(before)
 
 
+def by_itself(spec: RunSpec, dtype: torch.dtype, micro_batches: int, device: torch.device) -> Alone:
+    """Computed once for all layouts that are compared with it."""
+    key = (spec.run_id, dtype, micro_batches, device)
+    if key not in _by_itself:
+        model = Transformer(spec).to(device, dtype)
+        _by_itself[key] = list(followed(model, spec, micro_batches)), _evaluated(model)
+    return _by_itself[key]
+
+
 def gaps(
     spec: RunSpec,
     parallel: Parallel,
@@ -155,8 +168,7 @@ def gaps(
 ) -> Tensor:
     """The largest differences between a process by itself and these together: of what steps and evaluations report, and
     of gradients; and, last, the share that was dropped."""
-    single = Transformer(spec).to(device, dtype)
-    alone = list(followed(single, spec, micro_batches))
+    alone, evaluated = by_itself(spec, dtype, micro_batches, device)
     model = Transformer(spec, parallel)
     cuts = cuts_of(model)
     if shards:
@@ -167,7 +179,7 @@ def gaps(
     for (info, own), (wanted, whole) in zip(followed(model, spec, micro_batches), alone, strict=True):
         gap[0] = max(gap[0], _apart(_figures(info), _figures(wanted)))
         gap[1] = max(gap[1], max(float((own[n] - whole[n][cuts[n].slices]).abs().max()) for n in own))
-    gap[0] = max(gap[0], _apart(_evaluated(model), _evaluated(single)))
+    gap[0] = max(gap[0], _apart(_evaluated(model), evaluated))
     gap[2] = alone[-1][0].dropped
     return gap
 
@@ -215,11 +227,15 @@ def _continued(stretch: Stretch, name: str, parallel: Parallel, meshes: Meshes |
 
 
 def spawned(work: Any, *tasks: Any, kind: tuple[str, ...] = ()) -> dict[Any, list[float]]:
-    """What as many processes as the largest layout needs were told, started once."""
+    """What as many processes as the largest layout needs were told, started once. On a CPU they are forked from one
+    that has imported torch for all of them."""
+    method = "spawn" if kind else "forkserver"
+    torch.multiprocessing.get_context("forkserver").set_forkserver_preload(["routelaw.training.run"])
     with torch.multiprocessing.Manager() as manager:
         told = manager.dict()
         world = max(task.layout.world for task in tasks)
-        torch.multiprocessing.spawn(work, (free_ports(len(tasks)), tasks, told, *kind), nprocs=world)
+        arguments = (free_ports(len(tasks)), tasks, told, *kind)
+        torch.multiprocessing.start_processes(work, arguments, nprocs=world, start_method=method)
         return dict(told)
 
 

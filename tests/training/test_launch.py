@@ -13,7 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from calling import Outcome
 
+from routelaw.cli.main import main
 from routelaw.corpus.shards import Corpus
 from routelaw.training.launch import launch
 
@@ -116,6 +118,24 @@ def training(corpus: Corpus, folder: Path, **layout: int) -> Iterator[subprocess
         process.communicate()
 
 
+@pytest.fixture
+def trained_here(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
+    """The command as `training` gives it, in this process, which launches others if the layout has several; with what
+    they say."""
+
+    def call(corpus: Corpus, folder: Path, **layout: int) -> Outcome:
+        monkeypatch.setattr(sys, "argv", ["routelaw", *words(corpus, folder, **layout)[2:]])
+        capfd.readouterr()
+        code = 0
+        try:
+            main()
+        except SystemExit as end:
+            code = int(end.code or 0)
+        return Outcome(code, *capfd.readouterr())
+
+    return call
+
+
 def process_of(rank: int, launcher: int) -> int:
     children = Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split()
     known = {pid: Path(f"/proc/{pid}/environ").read_bytes().split(b"\0") for pid in children}
@@ -135,7 +155,9 @@ def reached(folder: Path) -> int:
 
 
 @pytest.mark.slow
-def test_a_rank_stopped_or_killed_is_named_and_nothing_is_lost(tiny_corpus: Corpus, tmp_path: Path) -> None:
+def test_a_rank_stopped_or_killed_is_named_and_nothing_is_lost(
+    tiny_corpus: Corpus, tmp_path: Path, trained_here: Callable[..., Outcome]
+) -> None:
     """Stopped in the first start, killed in the second, left alone in the third: the run ends as on one process."""
     folder = tmp_path / "several"
     saved = 0
@@ -157,12 +179,10 @@ def test_a_rank_stopped_or_killed_is_named_and_nothing_is_lost(tiny_corpus: Corp
         assert not alive(rank)
         saved = max(int(path.name[5:]) for path in (folder / "checkpoints").glob("step-*"))
         assert saved >= SAVED
-    with training(tiny_corpus, folder, expert=2) as process:
-        _, err = process.communicate(timeout=120)
-    assert process.returncode == 0, err
-    assert f"continuing after step {saved}" in err
-    with training(tiny_corpus, tmp_path / "one") as process:
-        assert process.wait(120) == 0
+    ended = trained_here(tiny_corpus, folder, expert=2)
+    assert ended.code == 0, ended.err
+    assert f"continuing after step {saved}" in ended.err
+    assert trained_here(tiny_corpus, tmp_path / "one").code == 0
     assert [row["step"] for row in rows(folder / "log.jsonl")] == list(range(1, STEPS + 1))
     several, one = (rows(path / "evaluations.jsonl") for path in (folder, tmp_path / "one"))
     assert [row["step"] for row in several] == [12, 24, 36]
