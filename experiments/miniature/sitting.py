@@ -38,7 +38,7 @@ from experiments.miniature.precedence import check_before_training, committed_he
 from experiments.miniature.rates import FILE as CHOSEN
 from experiments.miniature.rates import write_chosen
 from experiments.miniature.side_by_side import machine_for
-from experiments.miniature.studies import HERE, LARGEST, MAIN, ON_REQUEST, QUICK, RATES, STUDIES, WEIGHTS_OF_RL
+from experiments.miniature.studies import HERE, MAIN, OF_LARGEST, ON_REQUEST, QUICK, RATES, STUDIES, WEIGHTS_OF_RL
 from routelaw.cli.sweep_screen import describe
 from routelaw.corpus.shards import Corpus, open_corpus
 from routelaw.errors import InputError
@@ -248,7 +248,7 @@ def main() -> None:
     sitting.check_text(corpora / TRAINING)
     out.mkdir(parents=True, exist_ok=True)
     say(f"ready after {time.monotonic() - begun:.0f} s; {len(sitting.recorded)} runs are in the tables")
-    if LARGEST in (given.only or ()):
+    if set(OF_LARGEST) & set(given.only or ()):
         say(check_before_training(place / PREDICTIONS))
     studies = given.only or ((QUICK,) if given.quick else tuple(s for s in STUDIES if s not in ON_REQUEST))
     try:

@@ -31,7 +31,7 @@ import pandas as pd
 
 from experiments.miniature.ended import COSTS, OF_NONE, OF_RATES, ROUTING, SITTINGS, SPECS, TABLE, specs_in
 from experiments.miniature.packing import HELD, SITTING, opened
-from experiments.miniature.studies import HERE, QUICK, RATES, ROUTED_RATES, STUDIES, studies_of_runs
+from experiments.miniature.studies import HERE, LARGEST_RATES, QUICK, RATES, ROUTED_RATES, STUDIES, studies_of_runs
 from routelaw.errors import InputError
 from routelaw.runs.codecs import compress, decompress
 from routelaw.runs.files import read_runs, write_runs
@@ -59,7 +59,7 @@ def write_tables(store: Store | None, out: Path) -> dict[str, int]:
     if len({(spec.corpus, spec.model.vocabulary) for spec in specs.values()}) > 1:
         raise InputError(f"{source}: its runs are of another text than those of {out}; give them their own --out.")
     frame = _run_table(runs, specs, out, source)
-    of_rates = frame["studies"].isin((RATES, ROUTED_RATES))
+    of_rates = frame["studies"].isin((RATES, ROUTED_RATES, LARGEST_RATES))
     of_none = frame["studies"] == ""
     parts = {OF_NONE: frame[of_none], TABLE: frame[~of_rates & ~of_none], OF_RATES: frame[of_rates]}
     tables = {name: RunTable.from_frame(part, source) for name, part in parts.items() if len(part)}

@@ -23,7 +23,7 @@ from experiments.miniature.ended import ended_in, recorded_in
 from experiments.miniature.packing import PACKED, opened, pack, unpack
 from experiments.miniature.rates import write_chosen
 from experiments.miniature.sitting import Sitting, main
-from experiments.miniature.studies import HERE, MAIN, specs_of
+from experiments.miniature.studies import HERE, MAIN, OF_LARGEST, specs_of
 from experiments.miniature.table import write_tables
 from routelaw.errors import InputError
 from routelaw.runs.files import read_runs
@@ -151,8 +151,9 @@ def test_a_sitting_that_breaks_packs_what_has_ended(
     assert "1 ended runs in" in capsys.readouterr().out
 
 
-def test_the_blind_test_waits_for_its_predictions(tmp_path: Path) -> None:
-    eager = sitting(tmp_path, "--only", "largest")
+@pytest.mark.parametrize("study", OF_LARGEST)
+def test_the_blind_test_waits_for_its_predictions(tmp_path: Path, study: str) -> None:
+    eager = sitting(tmp_path, "--only", study)
     words = eager.communicate(timeout=PATIENCE)[0]
     assert eager.returncode == 1
     assert "the largest size is trained after it has been committed" in words

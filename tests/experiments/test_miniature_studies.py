@@ -33,6 +33,7 @@ RUNS = {
     "permuted_hash": 5,
     "stacked_ffws": 5,
     "base_layers": 5,
+    "largest_rates": 4,
     "more_seeds": 54,
     "between": 17,
     "largest": 29,
