@@ -13,9 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from calling import Outcome
+from calling import Outcome, called
 
-from routelaw.cli.main import main
 from routelaw.corpus.shards import Corpus
 from routelaw.training.launch import launch
 
@@ -103,13 +102,13 @@ def words(corpus: Corpus, folder: Path, **layout: int) -> list[str]:
     }  # fmt: skip
     fields = ("router.group_tokens=16", "execution.log_every=1", f"execution.patience={PATIENCE}")
     given = [str(word) for name, value in options.items() for word in (f"--{name}", value)]
-    return ["-m", "routelaw", "train", *given, *(word for f in fields for word in ("--set", f))]
+    return ["train", *given, *(word for f in fields for word in ("--set", f))]
 
 
 @contextmanager
 def training(corpus: Corpus, folder: Path, **layout: int) -> Iterator[subprocess.Popen[str]]:
     known = {**os.environ, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, *words(corpus, folder, **layout)]
+    command = [sys.executable, "-m", "routelaw", *words(corpus, folder, **layout)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=known)
     try:
         yield process
@@ -120,20 +119,8 @@ def training(corpus: Corpus, folder: Path, **layout: int) -> Iterator[subprocess
 
 @pytest.fixture
 def trained_here(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
-    """The command as `training` gives it, in this process, which launches others if the layout has several; with what
-    they say."""
-
-    def call(corpus: Corpus, folder: Path, **layout: int) -> Outcome:
-        monkeypatch.setattr(sys, "argv", ["routelaw", *words(corpus, folder, **layout)[2:]])
-        capfd.readouterr()
-        code = 0
-        try:
-            main()
-        except SystemExit as end:
-            code = int(end.code or 0)
-        return Outcome(code, *capfd.readouterr())
-
-    return call
+    """The command as `training` gives it, in this process, which launches others if the layout has several."""
+    return lambda corpus, folder, **layout: called(words(corpus, folder, **layout), monkeypatch, capfd)
 
 
 def process_of(rank: int, launcher: int) -> int:
@@ -202,7 +189,7 @@ def refused(command: list[str]) -> str:
 
 def test_what_does_not_divide_is_said_once(tiny_corpus: Corpus, tmp_path: Path, command) -> None:
     def said(**layout: int) -> str:
-        done = command(*words(tiny_corpus, tmp_path / "run", **layout)[2:])
+        done = command(*words(tiny_corpus, tmp_path / "run", **layout))
         assert done.code == 2
         return done.err
 
@@ -215,6 +202,6 @@ def test_what_does_not_divide_is_said_once(tiny_corpus: Corpus, tmp_path: Path, 
 @pytest.mark.slow
 def test_torchrun_with_another_number_of_processes(tiny_corpus: Corpus, tmp_path: Path) -> None:
     start = ["-m", "torch.distributed.run", "--nproc-per-node=2", "--master-addr=127.0.0.1", "--master-port=0"]
-    err = refused([*start, *words(tiny_corpus, tmp_path / "run", expert=4)])
+    err = refused([*start, "-m", "routelaw", *words(tiny_corpus, tmp_path / "run", expert=4)])
     assert "a layout of 1×4×1 (data × expert × tensor) needs 4 processes, and 2 were started" in err
     assert not (tmp_path / "run").exists()
