@@ -51,6 +51,7 @@ def predict(study: Study, planned: pd.DataFrame) -> dict[str, Any]:
     seen = study.table.frame["active_params"]
     if ((seen / active).between(1 / SAME_SIZE, SAME_SIZE)).any():
         raise InputError(f"{study.table.source}: it holds runs of {size} already; nothing can be predicted blindly.")
+    noise = study.noise(list(study.active_params)[-1])
     rows: list[dict[str, Any]] = []
     skipped: list[dict[str, str]] = []
     for router in dict.fromkeys([*routers_of(study), *sorted(set(planned["router"]) - {"dense"})]):
@@ -62,7 +63,7 @@ def predict(study: Study, planned: pd.DataFrame) -> dict[str, Any]:
         skipped += [{"law": law, "router": router, "why": why} for law, why in reasons.items()]
         for fit in fits:
             try:
-                low, middle, high, method = interval(fit, runs, study.noise())
+                low, middle, high, method = interval(fit, runs, noise)
             except InputError as error:
                 skipped.append({"law": fit.law.name, "router": router, "why": str(error)})
                 continue
@@ -162,7 +163,7 @@ def score(study: Study, said: dict[str, Any]) -> dict[str, Any]:
     rows["error"] = np.log10(rows["loss"] / rows["measured"])
     rows["width"] = (rows["high"] - rows["low"]) / rows["measured"]
     rows["inside"] = (rows["low"] <= rows["measured"]) & (rows["measured"] <= rows["high"])
-    noise = study.noise()
+    noise = study.noise(said["size"])
     return {
         "size": said["size"],
         "level": said["level"],

@@ -50,9 +50,10 @@ def k_excess(study: Study) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def line_scatter(study: Study) -> NoiseFloor | None:
-    """Noise of a run about the K = 1 line: that of the seeds, or the scatter of sizes about a parabola in log F."""
-    noise = study.noise()
+def line_scatter(study: Study, sizes: Iterable[str]) -> NoiseFloor | None:
+    """Noise of a run of these sizes about the K = 1 line: that of the seeds, or the scatter of all sizes about a
+    parabola in log F."""
+    noise = study.noise(*sizes)
     squares, freedom = 0.0, 0
     points = select_points(study.swept, ROUTER, include_dense=False)
     for experts in np.unique(points.x["experts"]):
@@ -76,7 +77,7 @@ def one_expert_on_front(study: Study) -> Found:
     excess = k_excess(study)
     if excess.empty:
         return NOT_TRAINED
-    noise = line_scatter(study)
+    noise = line_scatter(study, excess["size"])
     groups = {f"K = {k} with E = {e}": g for (k, e), g in excess.groupby(["k", "experts"])}
     effects = {name: both_levels(partial(_mean_excess, g, noise), len(groups)) for name, g in groups.items()}
     name, effect = weakest(effects)
@@ -116,7 +117,7 @@ def compute_unifies(study: Study) -> Found:
         return "without a run the laws are not determined"
     middle = clusters.groupby(level=0).median()
     unit = "runs" if few else "sizes"
-    effect = mean_effect(middle.to_numpy(), list(middle.index), study.noise(), unit=unit).scaled(1e4)
+    effect = mean_effect(middle.to_numpy(), list(middle.index), study.noise(*points.sizes), unit=unit).scaled(1e4)
     typical = [1e4 * float(np.nanmedian(e)) for e in errors]
     why = (f"{len(points)} runs: median error {typical[0]:.1f}e-4 in (N, E), {typical[1]:.1f}e-4 in (F, B), each run "
            "left out.")  # fmt: skip
@@ -142,12 +143,12 @@ def hash_best_with_one_layer(study: Study) -> Found:
     gap = (lowest_frequency(study, ROUTER) - lowest_frequency(study, "hash")).dropna()
     if gap.empty:
         return NOT_TRAINED
-    effect = mean_effect(gap.to_numpy(), gap.index.get_level_values("size"), study.noise()).scaled(PERCENT)
-    sizes = " and ".join(dict.fromkeys(gap.index.get_level_values("size")))
+    sizes = list(dict.fromkeys(gap.index.get_level_values("size")))
+    effect = mean_effect(gap.to_numpy(), gap.index.get_level_values("size"), study.noise(*sizes)).scaled(PERCENT)
     return (
         effect,
         effect.verdict(),
-        f"HASH has a lower loss than S-BASE in {int((gap > 0).sum())} of {len(gap)} pairs, at {sizes}.",
+        f"HASH has a lower loss than S-BASE in {int((gap > 0).sum())} of {len(gap)} pairs, at {' and '.join(sizes)}.",
     )
 
 
@@ -177,7 +178,8 @@ def deciding_anew(study: Study) -> Found:
     gap = study.beside_usual(ROUTER, "shared_decisions", ("k", "routing_frequency"))
     if gap.empty:
         return NOT_TRAINED
-    effect = mean_effect(gap.to_numpy(), gap.index.get_level_values("size"), study.noise()).scaled(PERCENT)
+    sizes = gap.index.get_level_values("size")
+    effect = mean_effect(gap.to_numpy(), sizes, study.noise(*sizes)).scaled(PERCENT)
     return effect, effect.verdict(), f"{len(gap)} pairs: {_listed(gap)}."
 
 
@@ -189,7 +191,7 @@ def interleaved_better(study: Study) -> Found:
     if not gaps:
         return NOT_TRAINED
     sizes, values = zip(*gaps, strict=True)
-    effect = mean_effect(np.array(values), sizes, study.noise()).scaled(PERCENT)
+    effect = mean_effect(np.array(values), sizes, study.noise(*sizes)).scaled(PERCENT)
     return effect, effect.verdict(), f"{len(gaps)} pairs of {router_label(ROUTER)} and HASH: {_listed(values)}."
 
 

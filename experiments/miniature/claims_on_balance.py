@@ -31,22 +31,23 @@ def more_sensitive(router: str, study: Study) -> Found:
     have and the paper speaks of, 1e-3 to 1: the router's less S-BASE's, so that the seed noise in each cancels. Its
     interval comes from redrawing the losses with the seed noise (itself redrawn from its distribution). Holds if it
     lies above zero, does not hold if below. What no balance loss at all does is said beside."""
-    every, noise = by_balance(study), study.noise()
+    every = by_balance(study)
     losses = every.loc[:, [LEAST <= weight <= MOST for weight in every.columns]]
-    pairs = []
+    pairs, noises = [], []
     for size, experts in sorted({(s, e) for r, s, e in losses.index if r == router}):
         if (STEADY, size, experts) in losses.index:
             both = losses.loc[[(router, size, experts), (STEADY, size, experts)]].dropna(axis="columns")
             if both.shape[1] > 2:
                 pairs.append(both.to_numpy())
+                noises.append(study.noise(size))
     if not pairs:
         return NOT_TRAINED
-    if noise is None:
-        return NO_SEEDS
     rng = np.random.default_rng(0)
-    drawn = np.mean([_variance_gap(p, noise, rng) for p in pairs], axis=0)
+    drawn = [_variance_gap(p, noise, rng) for p, noise in zip(pairs, noises, strict=True) if noise is not None]
+    if not drawn:
+        return NO_SEEDS
     gap = float(np.mean([p[0].var(ddof=1) - p[1].var(ddof=1) for p in pairs]))
-    low, high = np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    low, high = np.quantile(np.mean(drawn, axis=0), [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     unit = 1e8
     effect = Effect(gap * unit, (2 * gap - high) * unit, (2 * gap - low) * unit, "Interval from the seed noise.")
     spread = [PERCENT * float(np.sqrt(np.mean([p[i].var(ddof=1) for p in pairs]))) for i in (0, 1)]

@@ -30,18 +30,19 @@ def routing_helps(study: Study) -> tuple[Effect, str, str] | str:
     """The mean gain over all E (dense loss over routed loss, in percent) is taken for each router and size, with the
     interval that seed noise gives it; the dense run's noise is shared by all E. Holds if the lowest of them is above
     zero; does not hold if one lies below with an interval that allows for their number."""
-    noise = study.noise()
     groups = {
-        f"{router_label(router)} at {size}": gain.to_numpy()
+        (router, str(size)): gain.to_numpy()
         for router in PAPER_ROUTERS
         for size, gain in gains(study, router).groupby("size")
     }
     if not groups:
         return NOT_TRAINED
-    if noise is None:
+    noises = {size: noise for _, size in groups if (noise := study.noise(size)) is not None}
+    if not noises:
         return "no model was trained with several seeds, and one size at a time has no other measure of noise"
     effects = {
-        name: both_levels(lambda level, g=g: shared_effect(g, noise, level), len(groups)) for name, g in groups.items()
+        f"{router_label(router)} at {size}": both_levels(partial(shared_effect, gain, noises[size]), len(groups))
+        for (router, size), gain in groups.items()
     }
     name, effect = weakest(effects)
     effect = effect.scaled(PERCENT)
@@ -78,7 +79,7 @@ def gain_falls(study: Study) -> tuple[Effect, str, str] | str:
     effects = {}
     for router, (slopes, noises) in found.items():
         x = np.log10([study.active_params[size] for size in slopes.index])
-        make = partial(_slope, x, slopes.to_numpy(), noises, study)
+        make = partial(_slope, x, slopes, noises, study)
         effects[router_label(router)] = both_levels(make, len(found))
     name, effect = weakest(effects)
     ends = "; ".join(
@@ -88,8 +89,8 @@ def gain_falls(study: Study) -> tuple[Effect, str, str] | str:
     return effect, effect.verdict(), f"Lowest: {name}. {ends}."
 
 
-def _slope(x: np.ndarray, y: np.ndarray, noises: float, study: Study, level: float) -> Effect:
-    return slope_effect(x, y, noises, study.noise(), level=level)
+def _slope(x: np.ndarray, y: pd.Series, noises: float, study: Study, level: float) -> Effect:
+    return slope_effect(x, y.to_numpy(), noises, study.noise(*y.index), level=level)
 
 
 def better(one: str, other: str, study: Study) -> tuple[Effect, str, str] | str:
@@ -99,7 +100,8 @@ def better(one: str, other: str, study: Study) -> tuple[Effect, str, str] | str:
     gap = (study.losses(other) - study.losses(one)).dropna()
     if gap.empty:
         return NOT_TRAINED
-    effect = mean_effect(gap.to_numpy(), gap.index.get_level_values("size"), study.noise()).scaled(PERCENT)
+    sizes = gap.index.get_level_values("size")
+    effect = mean_effect(gap.to_numpy(), sizes, study.noise(*sizes)).scaled(PERCENT)
     won = int((gap > 0).sum())
     why = f"{router_label(one)} has the lower loss in {won} of {len(gap)} pairs.{_drops(study, gap, one, other)}"
     return effect, effect.verdict(), why
@@ -138,17 +140,20 @@ def seeds_along(study: Study) -> pd.DataFrame:
 
 def seeds_agree(study: Study) -> tuple[Effect, str, str] | str:
     """The spread of seeds, pooled over models, gives the range that three seeds are expected to have, with the
-    chi-square interval of the spread. Holds if the upper end is below 0.02 nats, does not hold if the lower end is
-    above."""
+    chi-square interval of the spread; what it is at each size is said beside. Holds if the upper end is below 0.02
+    nats, does not hold if the lower end is above."""
     noise = study.noise()
     if noise is None:
         return NOT_TRAINED
     nats = THREE_SEEDS * noise.loss * np.log(10)
-    effect = Effect(noise.sd * nats, noise.low * nats, noise.high * nats, f"{noise.freedom} degrees of freedom.")
+    effect = Effect(noise.sd * nats, noise.low * nats, noise.high * nats, f"{noise.freedom:.0f} degrees of freedom.")
     verdict = HOLDS if effect.high < PAPER_SPREAD else FAILS if effect.low > PAPER_SPREAD else OPEN
     apart = seeds_along(study).max(axis=1)
     why = f"{noise.models} models with several seeds; the widest apart {noise.widest:.4f} nats at the end"
     why += "." if apart.empty else f", {apart.max():.4f} along training (after {apart.idxmax():.3g} tokens)."
+    by_size = {size: own for size in study.seeded_sizes if (own := study.noise(size))}
+    if len(by_size) > 1:
+        why += f" By size: {', '.join(f'{s} {THREE_SEEDS * n.nats:.3f}' for s, n in by_size.items())}."
     return effect, verdict, why
 
 
@@ -164,7 +169,8 @@ def as_good_as_exact(study: Study) -> tuple[Effect, str, str] | str:
     if pairs.empty:
         return NOT_TRAINED
     gap = pairs["s-base"] - pairs["base"]
-    effect = mean_effect(gap.to_numpy(), gap.index.get_level_values("size"), study.noise())
+    sizes = gap.index.get_level_values("size")
+    effect = mean_effect(gap.to_numpy(), sizes, study.noise(*sizes))
     effect = effect.scaled(float(10 ** pairs["base"].mean() * np.log(10)))
     verdict = HOLDS if effect.high < PAPER_SPREAD else FAILS if effect.low > PAPER_SPREAD else OPEN
     return effect, verdict, f"{len(gap)} pairs; S-BASE has the lower loss in {int((gap < 0).sum())} of them."

@@ -25,21 +25,27 @@ Found = tuple[Effect, str, str] | str
 
 
 @dataclass(frozen=True)
-class OwnSlope:
-    """How much steeper a zero-shot loss is in log N than the validation loss, and than what."""
+class SlopeGap:
+    """By how much a slope differs from another."""
 
-    extra: float
+    gap: float
     error: float
-    """Standard error: the larger of the jackknife's over sizes and the seed noise's."""
-    freedom: int
-    validation: float
+    """Its standard error."""
+    freedom: float
+    of: float
+    """The slope that a small gap is a small part of."""
 
     def half(self, level: float) -> float:
         return student(self.freedom, level) * self.error
 
+    @property
+    def small(self) -> bool:
+        return abs(self.gap) + self.half(LEVEL) < SAME_SLOPE * abs(self.of)
 
-def own_slope(study: Study, router: str, target: str) -> OwnSlope | None:
-    """From one plane in log N and log E for log10 of the zero-shot loss over the validation loss."""
+
+def own_slope(study: Study, router: str, target: str) -> SlopeGap | None:
+    """How much steeper a zero-shot loss is in log N than the validation loss, from one plane in log N and log E for
+    log10 of their ratio; its error is the larger of the jackknife's over sizes and the seed noise's."""
     losses = {}
     for name in (VALIDATION, target):
         routed, dense = study.losses(router, name), study.losses("dense", name)
@@ -54,10 +60,10 @@ def own_slope(study: Study, router: str, target: str) -> OwnSlope | None:
     without = np.array([_solve(x[sizes != s], y[sizes != s])[0] for s in sizes.unique()])
     count = len(without)
     error = float(np.sqrt((count - 1) / count * ((without - without.mean()) ** 2).sum()))
-    noise = study.transfer_noise(target)
+    noise = study.transfer_noise(target, *sizes)
     if noise is not None:
         error = max(error, noise.sd * float(np.sqrt(np.linalg.inv(x.T @ x)[0, 0])))
-    return OwnSlope(float(_solve(x, y)[0]), error, count - 2, float(_solve(x, frame[VALIDATION].to_numpy())[0]))
+    return SlopeGap(float(_solve(x, y)[0]), error, count - 2, float(_solve(x, frame[VALIDATION].to_numpy())[0]))
 
 
 def _solve(x: Array, y: Array) -> Array:
@@ -78,15 +84,14 @@ def transfer_has_own_slopes(study: Study) -> Found:
     if not tried:
         return NOT_TRAINED if not zero_shot_losses(study) else "fewer than four sizes with a zero-shot loss"
     wide = 1 - (1 - LEVEL) / len(tried)
-    sure = [key for key, s in tried.items() if abs(s.extra) > s.half(wide)]
-    same = all(abs(s.extra) + s.half(LEVEL) < SAME_SLOPE * abs(s.validation) for s in tried.values())
-    (router, target), clearest = max(tried.items(), key=lambda item: abs(item[1].extra) / (item[1].error + 1e-12))
+    sure = [key for key, s in tried.items() if abs(s.gap) > s.half(wide)]
+    same = all(s.small for s in tried.values())
+    (router, target), clearest = max(tried.items(), key=lambda item: abs(item[1].gap) / (item[1].error + 1e-12))
     half = clearest.half(wide)
-    effect = Effect(clearest.extra, clearest.extra - half, clearest.extra + half,
+    effect = Effect(clearest.gap, clearest.gap - half, clearest.gap + half,
                     f"Interval from {clearest.freedom + 2} sizes.")  # fmt: skip
     why = (f"{len(sure)} of {len(tried)} differ from validation. Clearest: {target.removeprefix('loss_')} with "
-           f"{router_label(router)}, slope {clearest.validation + clearest.extra:.4f} against "
-           f"{clearest.validation:.4f}.")  # fmt: skip
+           f"{router_label(router)}, slope {clearest.of + clearest.gap:.4f} against {clearest.of:.4f}.")  # fmt: skip
     return effect, HOLDS if sure else FAILS if same else OPEN, why
 
 
@@ -137,10 +142,11 @@ def gap_by_length(study: Study, router: str, other: str = LENGTH_ROUTER) -> pd.D
     return gap.loc[:, gap.notna().sum() > 1].dropna(how="all")
 
 
-def noise_on_the_way(study: Study, share: float) -> float:
-    """How much further seeds are apart at the evaluation nearest to this share of their training than at its end: 1 at
-    least, and 1 where they were not evaluated together before."""
+def noise_on_the_way(study: Study, size: str, share: float) -> float:
+    """How much further seeds of a size are apart at the evaluation nearest to this share of their training than at its
+    end: 1 at least, and 1 where they were not evaluated together before."""
     rows = finished_runs(study.table).dropna(subset=[VALIDATION, "tokens_planned"])
+    rows = rows[rows["size"] == study.seeds_for(size)]
     rows = rows.assign(share=(rows["tokens"] / rows["tokens_planned"]).round(6), log_loss=np.log10(rows[VALIDATION]))
     variances = []
     for _, own in rows.groupby([*SAME_MODEL, "tokens_planned"], dropna=False):
@@ -160,27 +166,29 @@ def schedule_matters(study: Study) -> Found:
     these differences excludes zero with an interval of the seed noise, which on the way is that of seeds then, that
     allows for their number; does not hold if all lie within a tenth of b; else it cannot be told. The number shown is
     the largest difference."""
-    found, noise = lengths(study), study.noise()
+    found = lengths(study)
     if not found:
         return NOT_TRAINED
-    if noise is None:
-        return "no model was trained with several seeds"
     gaps = {}
     for size, rows in found.items():
+        noise = study.noise(size)
+        if noise is None:
+            return "no model was trained with several seeds"
         slopes, noises = expert_slope_along(rows), slope_noise(rows)
         for short, long in pairwise(slopes.columns):
             end, other = slopes[short].dropna(), slopes[long].dropna()
             here = float(np.interp(float(end.index[-1]), other.index.astype(float), other))
-            error = noise.sd * noises * np.hypot(1, noise_on_the_way(study, float(end.index[-1]) / float(long)))
-            gaps[size, short, long] = float(end.iloc[-1]) - here, float(end.iloc[-1]), error
-    wide = student(noise.freedom, 1 - (1 - LEVEL) / len(gaps))
-    usual = student(noise.freedom, LEVEL)
-    sure = [k for k, (gap, _, error) in gaps.items() if abs(gap) > wide * error]
-    same = all(abs(gap) + usual * error < SAME_SLOPE * abs(b) for gap, b, error in gaps.values())
-    (size, short, long), (gap, b, error) = max(gaps.items(), key=lambda item: abs(item[1][0]))
-    effect = Effect(gap, gap - wide * error, gap + wide * error, "Interval from the seed noise.")
-    why = (f"{len(sure)} of {len(gaps)} differ. {size} after {short:.3g} tokens: b = {b:.4f} at the end of a schedule, "
-           f"{b - gap:.4f} on the way to {long:.3g}.")  # fmt: skip
+            error = noise.sd * noises * np.hypot(1, noise_on_the_way(study, size, float(end.index[-1]) / float(long)))
+            b = float(end.iloc[-1])
+            gaps[size, short, long] = SlopeGap(b - here, error, noise.freedom, b)
+    wide = 1 - (1 - LEVEL) / len(gaps)
+    sure = [key for key, s in gaps.items() if abs(s.gap) > s.half(wide)]
+    same = all(s.small for s in gaps.values())
+    (size, short, long), largest = max(gaps.items(), key=lambda item: abs(item[1].gap))
+    half = largest.half(wide)
+    effect = Effect(largest.gap, largest.gap - half, largest.gap + half, "Interval from the seed noise.")
+    why = (f"{len(sure)} of {len(gaps)} differ. {size} after {short:.3g} tokens: b = {largest.of:.4f} at the end of a "
+           f"schedule, {largest.of - largest.gap:.4f} on the way to {long:.3g}.")  # fmt: skip
     return effect, HOLDS if sure else FAILS if same else OPEN, why
 
 
@@ -207,7 +215,8 @@ def _named(variant: str) -> str:
 
 
 def _over_sizes(gap: pd.Series, study: Study, level: float = LEVEL) -> Effect:
-    return mean_effect(gap.to_numpy(), gap.index.get_level_values("size"), study.noise(), level=level)
+    sizes = gap.index.get_level_values("size")
+    return mean_effect(gap.to_numpy(), sizes, study.noise(*sizes), level=level)
 
 
 def permuting_changes_nothing(study: Study) -> Found:

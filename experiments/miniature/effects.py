@@ -1,9 +1,9 @@
 """Effects with intervals, from differences between matched runs: the spread over sizes, and never less than the seeds'.
 
 Runs of a size are not independent, so sizes are the clusters. An interval is the wider of two: Student's over the means
-of sizes, and what the seed noise alone would give. With fewer than three sizes the first is Student's over the pairs of
-runs, and speaks of those sizes only; with fewer than three pairs the seed noise stands alone, and without seeds there
-is no interval then.
+of sizes, and what the seed noise of these sizes alone would give. With fewer than three sizes the first is Student's
+over the pairs of runs, and speaks of those sizes only; with fewer than three pairs the seed noise stands alone, and
+without seeds there is no interval then.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def shared_effect(differences: Array, noise: NoiseFloor, level: float = LEVEL) -
     value = float(np.mean(differences))
     half = student(noise.freedom, level) * noise.sd * float(np.sqrt(1 + 1 / len(differences)))
     return Effect(
-        value, value - half, value + half, f"Interval from seed noise with {noise.freedom} degrees of freedom."
+        value, value - half, value + half, f"Interval from seed noise with {noise.freedom:.0f} degrees of freedom."
     )
 
 
@@ -81,7 +81,7 @@ def _wider(
     """The wider of `spread`, None with too few, and what `noises` times the noise of a run gives."""
     halves = {} if spread is None else {of: spread}
     if noise is not None:
-        halves[f"seed noise with {noise.freedom} degrees of freedom"] = (
+        halves[f"seed noise with {noise.freedom:.0f} degrees of freedom"] = (
             student(noise.freedom, level) * noise.sd * noises
         )
     if not halves:

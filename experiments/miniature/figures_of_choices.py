@@ -27,11 +27,14 @@ CHOSEN_OPTIONS = WEIGHTS | {"policy_weight", "reward"}
 
 
 def rates(study: Study) -> pd.DataFrame:
-    """Models that were trained with several learning rates, the chosen one (of the main table) among them."""
+    """Models that were trained with several learning rates, the chosen one (of the main table) among them, with the
+    same seeds."""
     if study.rates is None or "learning_rate" not in study.finals:
         return pd.DataFrame()
     model = ["router", "size", "experts"]
-    chosen = study.usual_shape[study.usual_shape["variant"] == ""]
+    chosen = study.usual_shape[
+        (study.usual_shape["variant"] == "") & study.usual_shape["seed"].isin(study.rates["seed"])
+    ]
     columns = [*model, "learning_rate", VALIDATION]
     both = pd.concat([study.rates[columns].assign(chosen=False), chosen[columns].assign(chosen=True)])
     both = both.groupby([*model, "learning_rate"], as_index=False).agg({VALIDATION: "mean", "chosen": "any"})

@@ -186,7 +186,7 @@ def _draw_own_slopes(axes: Axes, study: Study, targets: list[str], routers: list
     for place, ((_, router), slope) in enumerate(slopes.items()):
         if slope is not None:
             look = {"color": style.router_colour(router), "marker": style.router_mark(router)}
-            axes.errorbar(place + place // len(routers), slope.extra, slope.half(LEVEL), capsize=2, **look)
+            axes.errorbar(place + place // len(routers), slope.gap, slope.half(LEVEL), capsize=2, **look)
     middles = [i * (len(routers) + 1) + (len(routers) - 1) / 2 for i in range(len(targets))]
     axes.set_xticks(middles, [t.removeprefix("loss_") for t in targets], rotation=20)
     axes.set_ylabel("slope in log N beyond validation's (90 %)")

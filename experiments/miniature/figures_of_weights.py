@@ -23,7 +23,7 @@ def draw_balance(study: Study) -> Picture:
     shares = by_balance(study, EXCESS).reindex(losses.index).dropna(how="all")
     picture, axes = style.panels(1 if shares.empty else 2, width=4.4, height=3.2)
     _draw_by_weight(axes[0], (losses.sub(losses.min(axis=1), axis=0)) * PERCENT, losses)
-    noise = study.noise()
+    noise = study.noise(*losses.index.get_level_values("size"))
     if noise is not None:
         axes[0].axhspan(0, PERCENT * noise.sd, color="#eeeeee", zorder=0, label="noise of seeds, one sd")
     axes[0].set_ylabel("loss over the best weight (%)")

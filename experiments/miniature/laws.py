@@ -52,8 +52,8 @@ class Standing:
     high: float | None
     """Of the leave-size-out error, over resampled sizes."""
     behind: bool
-    """Clearly worse than the best law of this router, over resampled sizes, and above the noise of the seeds; or
-    hopeless."""
+    """Clearly worse than the best law of this router, over resampled sizes, and above the noise of the seeds at these
+    sizes; or hopeless."""
     cut_below_trillion: float | None
     """Probability that N_cut is below 1e12: exactly 0 for laws whose form has none, and for no other; None for laws
     that are not in (N, E), and where sizes cannot be resampled."""
@@ -74,8 +74,13 @@ def standings(study: Study) -> list[Standing]:
     for router in routers_of(study):
         fits, _ = fits_of(study, router)
         errors = {fit.law.name: size_out(fit) for fit in fits}
-        made += _ranked(router, fits, errors, study.noise())
+        made += _ranked(router, fits, errors, floor_of(study))
     return made
+
+
+def floor_of(study: Study) -> NoiseFloor | None:
+    """Below it no law is told from another: the noise of the sizes that laws are fitted to."""
+    return study.noise(*study.swept.frame["size"])
 
 
 def fits_of(study: Study, router: str) -> tuple[list[Fit], dict[str, str]]:

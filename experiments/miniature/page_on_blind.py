@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import pandas as pd
+
 from experiments.miniature.effects import PERCENT
 from experiments.miniature.laws import PAPER_LAW
-from experiments.miniature.sensitivity import Astray
+from experiments.miniature.study import VALIDATION
 from routelaw.figures.style import router_label
 from routelaw.report.page import Block, Entry, Grid, Text
 
@@ -15,8 +17,8 @@ WIDE = 10.0
 """Widths of intervals, as shares of the loss, that are not told apart."""
 
 
-def blocks_on_blind(scored: Mapping[str, Any] | None, astray: Astray | None = None) -> list[Block]:
-    """`astray`: the run that most of the seeds' spread comes from, if there is one."""
+def blocks_on_blind(scored: Mapping[str, Any] | None, rates: pd.DataFrame) -> list[Block]:
+    """`rates`: the models that were trained with several learning rates (figures_of_choices.py)."""
     if scored is None:
         return [Text("No predictions were written, or the size they are about is not trained yet.")]
     of_all = {row["law"]: row for row in scored["by_law"]}
@@ -29,21 +31,19 @@ def blocks_on_blind(scored: Mapping[str, Any] | None, astray: Astray | None = No
         for law in of_all
     ]
     return [
-        Text(_in_short(scored, of_all, astray), "key"),
+        Text(_in_short(scored, of_all), "key"),
         Text(scored["precedence"]["words"], "" if scored["precedence"]["shown"] else "key"),
         Grid(["law", "all routers", *map(router_label, routers)], rows),
-        Text(_meaning(scored), "soft"),
+        Text(_meaning(scored) + _other_rates(rates, scored["size"]), "soft"),
     ]
 
 
-def _in_short(scored: Mapping[str, Any], of_all: Mapping[str, Mapping[str, Any]], astray: Astray | None) -> str:
+def _in_short(scored: Mapping[str, Any], of_all: Mapping[str, Mapping[str, Any]]) -> str:
     law, best = next(iter(of_all.items()))
     words = f"{scored['size']} predicted from the smaller sizes alone. Best over all routers: {law}, wrong by "
     words += f"{PERCENT * best['rmse']:.2f} % of the loss"
     if scored["noise"]:
         words += f", where seeds differ by {PERCENT * scored['noise']:.2f} %"
-    if astray:
-        words += f" ({PERCENT * astray.without.sd:.2f} % without the one run that is astray)"
     paper = of_all.get(PAPER_LAW)
     if paper is None or paper is best:
         return f"{words}."
@@ -65,6 +65,17 @@ def _meaning(scored: Mapping[str, Any]) -> str:
     if of_runs:
         words += f" Intervals of {', '.join(of_runs)} are from resampled runs, not sizes, and too narrow."
     return words
+
+
+def _other_rates(rates: pd.DataFrame, size: str) -> str:
+    """What other learning rates did at the size, in words; empty where none was tried."""
+    if rates.empty or not (rates["size"] == size).any():
+        return ""
+    over = []
+    for (router, experts), own in rates[rates["size"] == size].groupby(["router", "experts"]):
+        gap = own[VALIDATION][~own["chosen"]].min() - own[VALIDATION][own["chosen"]].min()
+        over.append(f"{gap:+.3f} ({router_label(router)}{f' with E = {experts}' if experts > 1 else ''})")
+    return f" Nats between it and the best of the other rates that were tried there: {', '.join(over)}."
 
 
 def _cell(row: Mapping[str, Any] | None, best: bool) -> Entry:

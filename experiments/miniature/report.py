@@ -22,7 +22,7 @@ from experiments.miniature import blind, figures_of_choices, figures_of_laws, fi
 from experiments.miniature.claims import counts, judge_all
 from experiments.miniature.claims_on_coefficients import resampled
 from experiments.miniature.ended import TABLE
-from experiments.miniature.laws import Standing, paper_standings, standings, winner
+from experiments.miniature.laws import Standing, floor_of, paper_standings, standings, winner
 from experiments.miniature.page import Material, build_page
 from experiments.miniature.precedence import precedence
 from experiments.miniature.sensitivity import most_astray
@@ -49,10 +49,10 @@ def report(folder: Path, out: Path, *, price: float | None = None) -> dict[str, 
                             price, told, pictures, not_drawn)  # fmt: skip
         (place / "index.html").write_text(build_page(material), encoding="utf-8")
         _write(place / "claims.json", [claim.as_dict() for claim in claims])
-        noise = study.noise()
+        noises = {"all": study.noise(), **{size: study.noise(size) for size in study.seeded_sizes}}
         summary = {
             "verdicts": counts(claims),
-            "noise": asdict(noise) if noise else None,
+            "noise": {of: asdict(noise) for of, noise in noises.items() if noise},
             "astray": asdict(astray) if astray else None,
             "laws": [asdict(s) for s in made],
             "winner": {who: _winner(of) for who, of in (("ours", made), ("paper", paper))},
@@ -120,7 +120,7 @@ def _figures(
                         "interval over resampled sizes; open marks are clearly behind the best, or wrong by 26 % "
                         "and more (an arrow); intervals end at 3 and 1000. Crosses: the same on the paper's "
                         "losses. Grey band: the noise of seeds, below which nothing can be told.",
-                        lambda: figures_of_laws.draw_ranking(made, paper, study.noise())),
+                        lambda: figures_of_laws.draw_ranking(made, paper, floor_of(study))),
         "blind_test": ("The blind test", "First: error of every law on the largest size, predicted before it was "
                        "trained. Then each router's models under the best law, the paper's and irreducible: predicted "
                        "over measured loss, with 90 % intervals; zero is right.", blind_test),

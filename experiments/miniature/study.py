@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -13,7 +13,7 @@ import pandas as pd
 
 from experiments.miniature.ended import COSTS, OF_RATES, ROUTING, SITTINGS, TABLE
 from experiments.miniature.studies import BETWEEN, LARGEST, MAIN
-from routelaw.fitting.noise import NoiseFloor, noise_floor
+from routelaw.fitting.noise import NoiseFloor, mean_noise, noise_floor
 from routelaw.fitting.points import SAME_LENGTH, SAME_MODEL
 from routelaw.runs.files import read_runs
 from routelaw.runs.table import FINISHED, RunTable, last_status
@@ -50,7 +50,7 @@ class Study:
     """run_id and tokens_per_second of models trained by themselves (speeds.py)."""
     sittings: pd.DataFrame | None = None
     """began and seconds, of those that recorded how long they held the device."""
-    noises: dict[str, NoiseFloor | None] = field(default_factory=dict, repr=False)
+    noises: dict[tuple[str, ...], NoiseFloor | None] = field(default_factory=dict, repr=False)
 
     @cached_property
     def finals(self) -> pd.DataFrame:
@@ -126,25 +126,43 @@ class Study:
             known = self.costs[sharers(self.costs) == 1]
         return None if known is None or known.empty else known.set_index("run_id")["tokens_per_second"]
 
-    def noise(self, target: str = VALIDATION) -> NoiseFloor | None:
-        if target not in self.noises:
-            self.noises[target] = noise_floor(self.table, target)
-        return self.noises[target]
+    @cached_property
+    def seeded_sizes(self) -> list[str]:
+        """Sizes of models that were trained with several seeds, smallest first."""
+        groups = self.finals.groupby(ALL_BUT_SEED, dropna=False)["run_id"]
+        seeded = set(self.finals["size"][groups.transform("nunique") > 1])
+        return [size for size in self.active_params if size in seeded]
+
+    def seeds_for(self, size: str) -> str | None:
+        """The size whose seeds stand for one: itself or, without seeds, the next smaller one that has some, which errs
+        towards too much noise; the smallest for what is smaller than all of these; None where there are no seeds."""
+        smaller = [s for s in self.seeded_sizes if self.active_params[s] <= self.active_params[size]]
+        return [*self.seeded_sizes[:1], *smaller][-1] if self.seeded_sizes else None
+
+    def noise(self, *sizes: str) -> NoiseFloor | None:
+        """Of a run of these sizes, the mean over them: seeds of small models are further apart. Where no size is named,
+        seeds of all sizes are pooled."""
+        sizes = tuple(dict.fromkeys(sizes))
+        if sizes not in self.noises:
+            self.noises[sizes] = self._noise(self.table, VALIDATION, sizes)
+        return self.noises[sizes]
+
+    def transfer_noise(self, target: str, *sizes: str) -> NoiseFloor | None:
+        """Of a zero-shot loss over the validation loss: what both share of a seed cancels."""
+        ratio = self.table.frame[target] / self.table.frame[VALIDATION]
+        return self._noise(replace(self.table, frame=self.table.frame.assign(ratio=ratio)), "ratio", sizes)
+
+    def _noise(self, table: RunTable, target: str, sizes: Sequence[str]) -> NoiseFloor | None:
+        if not sizes:
+            return noise_floor(table, target)
+        seeds = [table.frame["size"] == self.seeds_for(size) for size in dict.fromkeys(sizes)]
+        floors = [noise_floor(replace(table, frame=table.frame[own]), target) for own in seeds]
+        known = [floor for floor in floors if floor is not None]
+        return mean_noise(known) if known else None
 
     def where(self, column: str, value: str) -> RunTable:
         """The runs of one router, or of one size, alone."""
         return replace(self.table, frame=self.table.frame[self.table.frame[column] == value])
-
-    def transfer_noise(self, target: str) -> NoiseFloor | None:
-        """Of a zero-shot loss over the validation loss: what both share of a seed cancels."""
-        ratio = self.table.frame[target] / self.table.frame[VALIDATION]
-        return noise_floor(replace(self.table, frame=self.table.frame.assign(ratio=ratio)), "ratio")
-
-
-def seeded_sizes(study: Study) -> set[str]:
-    """Sizes of models that were trained with several seeds."""
-    groups = study.finals.groupby(ALL_BUT_SEED, dropna=False)["run_id"]
-    return set(study.finals["size"][groups.transform("nunique") > 1])
 
 
 def sharers(costs: pd.DataFrame) -> pd.Series:

@@ -1,11 +1,13 @@
 """The noise floor: how far apart runs are that differ in nothing but their seed.
 
 No law can predict a run better than another seed of it would, and no difference between two runs that is smaller says
-anything. Spreads of several models are pooled, each with as many degrees of freedom as it has seeds beyond the first.
+anything. Spreads of several models are pooled, each with as many degrees of freedom as it has seeds beyond the first;
+where they are not of one distribution, at several sizes, say, their variances are averaged instead.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,8 +23,8 @@ class NoiseFloor:
     """Standard deviation of log10 L over seeds, pooled over models."""
 
     sd: float
-    freedom: int
-    """Degrees of freedom: seeds beyond the first of each model."""
+    freedom: float
+    """Degrees of freedom: seeds beyond the first of each model, or what these are worth in a mean of variances."""
     low: float
     high: float
     """Interval of the standard deviation, from the chi-square distribution."""
@@ -47,9 +49,10 @@ def noise_floor(table: RunTable, target: str = "loss_validation", level: float =
         return None
     freedom = sum(len(s) - 1 for s in seeds)
     squares = sum(float(((np.log10(s) - np.log10(s).mean()) ** 2).sum()) for s in seeds)
-    low, high = (float(np.sqrt(squares / special.chdtri(freedom, (1 - p * level) / 2))) for p in (1, -1))
+    sd = float(np.sqrt(squares / freedom))
+    low, high = _interval(sd, freedom, level)
     return NoiseFloor(
-        sd=float(np.sqrt(squares / freedom)),
+        sd=sd,
         freedom=freedom,
         low=low,
         high=high,
@@ -57,3 +60,28 @@ def noise_floor(table: RunTable, target: str = "loss_validation", level: float =
         widest=float(max(np.ptp(s) for s in seeds)),
         loss=float(np.mean(np.concatenate(seeds))),
     )
+
+
+def mean_noise(floors: Sequence[NoiseFloor], level: float = DEFAULT_LEVEL) -> NoiseFloor:
+    """The root of the mean variance; a floor that is given several times counts as often. Its degrees of freedom are
+    Satterthwaite's: as many as a single variance would need to be known as well."""
+    distinct = list(dict.fromkeys(floors))
+    parts = np.array([floors.count(floor) * floor.sd**2 for floor in distinct]) / len(floors)
+    sd = float(np.sqrt(parts.sum()))
+    spread = float((parts**2 / [floor.freedom for floor in distinct]).sum())
+    freedom = sd**4 / spread if spread else float(sum(floor.freedom for floor in distinct))
+    low, high = _interval(sd, freedom, level)
+    return NoiseFloor(
+        sd=sd,
+        freedom=freedom,
+        low=low,
+        high=high,
+        models=sum(floor.models for floor in distinct),
+        widest=max(floor.widest for floor in distinct),
+        loss=float(np.mean([floor.loss for floor in floors])),
+    )
+
+
+def _interval(sd: float, freedom: float, level: float) -> tuple[float, float]:
+    low, high = (sd * float(np.sqrt(freedom / special.chdtri(freedom, (1 - p * level) / 2))) for p in (1, -1))
+    return low, high

@@ -179,14 +179,20 @@ def test_the_page_names_the_best_law_and_the_papers() -> None:
         "runs": [{"router": "s-base"}, {"router": "hash"}],
         "precedence": {"words": "Told before.", "shown": True},
     }
-    short, told, grid, meaning = blocks_on_blind(scored)
+    rates = pd.DataFrame({
+        "router": ["dense"] * 3 + ["s-base"] * 2, "size": ["20M"] * 3 + ["8M"] * 2, "experts": [1] * 3 + [8] * 2,
+        "loss_validation": [3.46, 3.41, 3.45, 3.3, 3.4], "chosen": [False, True, False, True, False],
+    })  # fmt: skip
+    short, told, grid, meaning = blocks_on_blind(scored, rates)
     assert "irreducible, wrong by 0.23 % of the loss, where seeds differ by 0.46 %" in short.text
     assert "saturated: 1.15 %, on average 0.92 % too low." in short.text
     assert told.text == "Told before."
     assert "Intervals of saturated are from resampled runs" in meaning.text
+    assert meaning.text.endswith("best of the other rates that were tried there: +0.040 (Dense).")
+    assert "other rates" not in blocks_on_blind(scored, rates.iloc[3:])[-1].text
     assert grid.head == ["law", "all routers", "S-BASE", "HASH"]
     by_law = {row[0].text: row[1:] for row in grid.rows}
     assert [cell.text for cell in by_law["irreducible"]] == ["10.0", "–", "10.0"]
     assert [cell.tone for cell in by_law["saturated"]] == ["bad", "mine", "bad"], "the only one of S-BASE is its best"
     assert by_law["saturated"][0].under == "50% inside, over 1000 %"
-    assert len(blocks_on_blind(None)) == 1
+    assert len(blocks_on_blind(None, rates)) == 1

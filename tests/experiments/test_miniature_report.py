@@ -73,7 +73,7 @@ def test_everything_is_written(quick: None, tmp_path: Path, monkeypatch: pytest.
     assert summary["winner"]["ours"]["law"] == "saturated"  # the law that the runs were drawn from
     assert summary["blind"]["by_law"][0]["law"] == "saturated"
     assert summary["foretold"]["ratio"] == pytest.approx(2.0)
-    assert summary["noise"]["low"] < world.noise < summary["noise"]["high"]
+    assert summary["noise"]["all"]["low"] < world.noise < summary["noise"]["all"]["high"]
     paid = costs["seconds"].sum() / 4 / 3600 * 2
     assert sum(row["cost"] for row in summary["spending"]) == pytest.approx(paid), "four shared the device"
     assert sum(row["cost_of_a_run"] * row["runs"] for row in summary["spending"]) == pytest.approx(paid)
@@ -119,7 +119,7 @@ def test_a_table_of_the_main_sweep_alone(quick: None, tmp_path: Path) -> None:
     assert not (figures / "seeds.png").exists()
     assert (figures / "main.png").read_bytes().startswith(b"\x89PNG")
     assert (figures / "mine.png").exists(), "what is not ours stays"
-    assert summary["noise"] is None
+    assert summary["noise"] == {}
     assert summary["blind"] is None
     assert len(summary["not_drawn"]) == 7 + len(CHOICES)
     page = (tmp_path / "out" / "index.html").read_text()
@@ -245,3 +245,15 @@ def test_seeds_of_several_sizes_have_a_panel_and_a_noise_each() -> None:
     assert ends[1] == pytest.approx({model: 2 * apart for model, apart in ends[0].items()})
     noises = [noise_floor(study.where("size", name)) for name in (size, "9M")]
     assert noises[1].sd == pytest.approx(2 * noises[0].sd, rel=0.02)
+    assert study.seeded_sizes == [size, "9M"]
+    stands = {name: study.seeds_for(name) for name in study.active_params}
+    assert stands == {name: "9M" if active >= 9e6 else size for name, active in study.active_params.items()}
+    assert {name for name, of in stands.items() if name != of}, "some have no seeds of their own"
+    assert any(active < study.active_params[size] for active in study.active_params.values())
+    for name, of in stands.items():
+        assert study.noise(name).sd == pytest.approx(noises[[size, "9M"].index(of)].sd)
+    both = study.noise(size, "9M", size)
+    assert both.sd**2 == pytest.approx((noises[0].sd ** 2 + noises[1].sd ** 2) / 2)
+    assert noises[0].sd < study.noise().sd < noises[1].sd
+    assert noises[0].sd < laws.floor_of(study).sd < noises[1].sd
+    assert study.noise().freedom == 28

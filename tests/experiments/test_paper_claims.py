@@ -5,13 +5,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+import pandas as pd
 import pytest
 from drawn_runs import LAWS, SIZES, World, drawn_studies, drawn_study, law_of
 
 from experiments.miniature import claims_on_coefficients
 from experiments.miniature.claim import FAILS, HOLDS, OPEN, Claim, Effect, weakest
 from experiments.miniature.claims import TESTS, counts, judge_all, judge_one
-from experiments.miniature.study import Study, parts_of, plain
+from experiments.miniature.study import ALL_BUT_SEED, Study, parts_of, plain
 from routelaw.runs.table import RunTable
 
 NAMES = [test.said.name for test in TESTS]
@@ -116,6 +118,38 @@ def test_false_verdicts_are_rare() -> None:
     world = World(laws={**LAWS, "rl-r": LAWS["s-base"]}, studies=False)
     verdicts = [judge_one("s-base >= rl-r", study).verdict for study in drawn_studies(world, range(30))]
     assert verdicts.count(OPEN) >= 24
+
+
+def test_a_verdict_takes_the_noise_of_its_sizes() -> None:
+    """The seeds of 2M once more as seeds of 0.8M, ten times as far apart: what is said of 2M alone stays as it is."""
+    one = drawn_study()
+    frame = one.table.frame
+    (size,) = one.seeded_sizes
+    small = list(one.active_params)[1]
+    seeds = frame[frame.groupby(ALL_BUT_SEED, dropna=False)["run_id"].transform("nunique") > 1]
+    mean = seeds.groupby(["router", "experts", "tokens"])["loss_validation"].transform(
+        lambda own: np.exp(np.log(own).mean())
+    )
+    copies = seeds.assign(
+        size=small, active_params=one.active_params[small], variant="copy", run_id=seeds["run_id"] + "-copy",
+        loss_validation=mean * (seeds["loss_validation"] / mean) ** 10,
+    )  # fmt: skip
+    two = replace(one, table=RunTable.from_frame(pd.concat([frame, copies]), "two"), noises={})
+    assert two.seeded_sizes == [small, size]
+    assert two.noise(small).sd == pytest.approx(10 * one.noise(size).sd)
+    assert two.noise(size).sd == pytest.approx(one.noise(size).sd)
+
+    def width(name: str, study: Study) -> float:
+        ours = judge_one(name, study).ours
+        assert ours is not None
+        return ours.high - ours.low
+
+    for name in ("base", "schedule"):
+        assert width(name, two) == pytest.approx(10 * width(name, one), rel=1e-6), "of 0.8M alone"
+    for name in ("balance", "balance rl-r"):
+        assert width(name, two) == pytest.approx(width(name, one), rel=1e-6), "of 2M alone"
+    both = np.sqrt((1 + 10**2) / 2)
+    assert width("shared decisions", two) == pytest.approx(both * width("shared decisions", one), rel=0.01), "of both"
 
 
 def test_stays_open_when_nothing_was_trained() -> None:

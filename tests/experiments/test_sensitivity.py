@@ -11,7 +11,7 @@ from experiments.miniature import claims_on_coefficients, page
 from experiments.miniature.claims import judge_all, judge_one
 from experiments.miniature.sensitivity import most_astray
 from experiments.miniature.spending import spending
-from experiments.miniature.study import Study, plain, seeded_sizes
+from experiments.miniature.study import Study, plain
 from routelaw.fitting.noise import noise_floor
 from routelaw.runs.table import RunTable
 
@@ -70,10 +70,10 @@ def test_seeds_that_agree_have_no_run_to_name() -> None:
     assert page._decisive(found) is None
     assert page._astray(None) == []
     assert not found.changed
-    assert seeded_sizes(study) == {study.finals[study.finals["seed"] == 1]["size"].iloc[0]}
+    assert study.seeded_sizes == [study.finals[study.finals["seed"] == 1]["size"].iloc[0]]
     alone = study_of(true_frame(World(studies=False, seeds=False)))
     assert most_astray(alone, judge_all(alone)) is None
-    assert seeded_sizes(alone) == set()
+    assert alone.seeded_sizes == []
 
 
 def test_of_two_seeds_none_is_astray() -> None:
