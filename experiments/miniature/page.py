@@ -123,8 +123,9 @@ def _tuned(study: Study) -> list[Block]:
     )
     if cells:
         words += (
-            f" Its models of {cells} are the best of those runs, not new ones, so their losses are a little too low."
+            f" Of its models of {cells} the first seed is the best of those runs, not a new one: that makes losses a "
         )
+        words += "little too low, by less where there are other seeds."
     return [Text(words)]
 
 
@@ -204,7 +205,7 @@ def _laws(m: Material) -> list[Block]:
         Text(
             "RMSE of log10 L in 1e-4, each size predicted from the others; above in each cell the same on the losses "
             "that the paper released. Blue: the best of the router; red: clearly behind it, or wrong by 26 % of "
-            "the loss and more.",
+            "the loss and more. A dash: these runs do not determine the law.",
             "soft",
         ),
         _cells(m, "cut"),
