@@ -175,12 +175,15 @@ def _node(trial: Trial) -> tuple[int, str]:
 
 
 def _twice(trial: Trial) -> tuple[int, str]:
-    first = trial.start()
-    time.sleep(trial.draw.uniform(0, 3))
-    second = trial.start()
+    """With a worker each, so that both want the same runs in the same order."""
+    first = trial.start("--jobs", "1")
+    time.sleep(trial.draw.uniform(0, 0.5))
+    second = trial.start("--jobs", "1")
+    trial.wait(first)
+    both = first.poll() is None and second.poll() is None
     problem = _ended_well(first) or _ended_well(second)
     begun = [len((run.folder / OUTPUT).read_text().splitlines()) for run in Store(trial.store).runs()]
-    return 1, problem or ("" if begun == [1] * trial.runs else f"runs were begun {begun} times")
+    return int(both), problem or ("" if begun == [1] * trial.runs else f"runs were begun {begun} times")
 
 
 TRIALS = {"worker": _worker, "parent": _parent, "disk": _disk, "node": _node, "twice": _twice}

@@ -25,6 +25,7 @@ def test_faults_once_each(tmp_path: Path) -> None:
     done = subprocess.run(words, capture_output=True, text=True, check=False, env=known)
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"{len(faults)} of {len(faults)} sweeps of 6 runs ended equal" in done.stdout
+    assert "twice, 1 times" in done.stdout, "one was through before the other had begun"
 
 
 def _can_mount(folder: Path) -> bool:
