@@ -168,6 +168,7 @@ def score(study: Study, said: dict[str, Any]) -> dict[str, Any]:
         "size": said["size"],
         "level": said["level"],
         "noise": noise.sd if noise else None,
+        "seeds_of": study.seeds_for(said["size"]),
         "by_law": _errors(rows, ["law"], noise),
         "by_law_and_router": _errors(rows, ["law", "router"], noise),
         "runs": rows.to_dict("records"),

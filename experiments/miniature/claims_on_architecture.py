@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 import pandas as pd
 
 from experiments.miniature.claim import NOT_TRAINED, Effect, Statement, Test, weakest
-from experiments.miniature.effects import FEWEST_SIZES, LEVEL, PERCENT, both_levels, mean_effect, student
+from experiments.miniature.effects import FEWEST_SIZES, LEVEL, PERCENT, NoiseOf, both_levels, mean_effect, student
 from experiments.miniature.laws import PAPER_LAW
 from experiments.miniature.study import Study
 from routelaw.errors import InputError
@@ -50,10 +50,10 @@ def k_excess(study: Study) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def line_scatter(study: Study, sizes: Iterable[str]) -> NoiseFloor | None:
-    """Noise of a run of these sizes about the K = 1 line: that of the seeds, or the scatter of all sizes about a
-    parabola in log F."""
-    noise = study.noise(*sizes)
+def line_scatter(study: Study, size: str) -> NoiseFloor | None:
+    """Noise of a run of a size about the K = 1 line: that of the seeds, or the scatter of all sizes about a parabola in
+    log F."""
+    noise = study.noise(size)
     squares, freedom = 0.0, 0
     points = select_points(study.swept, ROUTER, include_dense=False)
     for experts in np.unique(points.x["experts"]):
@@ -77,7 +77,7 @@ def one_expert_on_front(study: Study) -> Found:
     excess = k_excess(study)
     if excess.empty:
         return NOT_TRAINED
-    noise = line_scatter(study, excess["size"])
+    noise = cache(partial(line_scatter, study))
     groups = {f"K = {k} with E = {e}": g for (k, e), g in excess.groupby(["k", "experts"])}
     effects = {name: both_levels(partial(_mean_excess, g, noise), len(groups)) for name, g in groups.items()}
     name, effect = weakest(effects)
@@ -86,7 +86,7 @@ def one_expert_on_front(study: Study) -> Found:
     return effect, effect.verdict(), f"Lowest: {name}. {means}."
 
 
-def _mean_excess(group: pd.DataFrame, noise: NoiseFloor | None, level: float) -> Effect:
+def _mean_excess(group: pd.DataFrame, noise: NoiseOf, level: float) -> Effect:
     return mean_effect(group["excess"].to_numpy(), list(group["size"]), noise, level=level)
 
 
@@ -117,7 +117,8 @@ def compute_unifies(study: Study) -> Found:
         return "without a run the laws are not determined"
     middle = clusters.groupby(level=0).median()
     unit = "runs" if few else "sizes"
-    effect = mean_effect(middle.to_numpy(), list(middle.index), study.noise(*points.sizes), unit=unit).scaled(1e4)
+    noise = (lambda _: study.noise(*points.sizes)) if few else study.noise
+    effect = mean_effect(middle.to_numpy(), list(middle.index), noise, unit=unit).scaled(1e4)
     typical = [1e4 * float(np.nanmedian(e)) for e in errors]
     why = (f"{len(points)} runs: median error {typical[0]:.1f}e-4 in (N, E), {typical[1]:.1f}e-4 in (F, B), each run "
            "left out.")  # fmt: skip
@@ -144,7 +145,7 @@ def hash_best_with_one_layer(study: Study) -> Found:
     if gap.empty:
         return NOT_TRAINED
     sizes = list(dict.fromkeys(gap.index.get_level_values("size")))
-    effect = mean_effect(gap.to_numpy(), gap.index.get_level_values("size"), study.noise(*sizes)).scaled(PERCENT)
+    effect = mean_effect(gap.to_numpy(), gap.index.get_level_values("size"), study.noise).scaled(PERCENT)
     return (
         effect,
         effect.verdict(),
@@ -178,8 +179,7 @@ def deciding_anew(study: Study) -> Found:
     gap = study.beside_usual(ROUTER, "shared_decisions", ("k", "routing_frequency"))
     if gap.empty:
         return NOT_TRAINED
-    sizes = gap.index.get_level_values("size")
-    effect = mean_effect(gap.to_numpy(), sizes, study.noise(*sizes)).scaled(PERCENT)
+    effect = mean_effect(gap.to_numpy(), gap.index.get_level_values("size"), study.noise).scaled(PERCENT)
     return effect, effect.verdict(), f"{len(gap)} pairs: {_listed(gap)}."
 
 
@@ -191,7 +191,7 @@ def interleaved_better(study: Study) -> Found:
     if not gaps:
         return NOT_TRAINED
     sizes, values = zip(*gaps, strict=True)
-    effect = mean_effect(np.array(values), sizes, study.noise(*sizes)).scaled(PERCENT)
+    effect = mean_effect(np.array(values), sizes, study.noise).scaled(PERCENT)
     return effect, effect.verdict(), f"{len(gaps)} pairs of {router_label(ROUTER)} and HASH: {_listed(values)}."
 
 

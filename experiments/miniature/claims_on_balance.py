@@ -85,15 +85,15 @@ def _variance_gap(losses: Array, noise: NoiseFloor, rng: np.random.Generator) ->
 def switch_less_even(study: Study) -> Found:
     """Over-subscription (assignments beyond an even load of their group, as a share of all) of Switch less that of
     S-BASE, each at the balance weight that gives it the lowest loss, at the largest E with three weights or more for
-    both. The interval is that of the spread over seeds of the two at this E, with their usual weights. Holds if it lies
-    above zero, does not hold if below."""
+    both. The interval is that of the spread over seeds of the two at this size and E, with their usual weights. Holds
+    if it lies above zero, does not hold if below."""
     losses, shares = varied(by_balance(study)), by_balance(study, EXCESS)
     both = {(s, e) for r, s, e in losses.index if r == "switch"} & {(s, e) for r, s, e in losses.index if r == STEADY}
     known = [place for place in both if all(shares.loc[(r, *place)].notna().sum() > 2 for r in ("switch", STEADY))]
     if not known:
         return NOT_TRAINED if not both else "how tokens were spread was not recorded"
     size, experts = max(known, key=lambda place: (place[1], study.active_params[place[0]]))
-    noise = spread_noise(study, ("switch", STEADY), experts)
+    noise = spread_noise(study, ("switch", STEADY), size, experts)
     if noise is None:
         return NO_SEEDS
     own = {r: shares.loc[(r, size, experts)].dropna() for r in ("switch", STEADY)}
@@ -110,12 +110,12 @@ def switch_less_even(study: Study) -> Found:
 def entropy_unbalances(study: Study) -> Found:
     """Over-subscription of RL-R with the highest entropy weight less that with the lowest, for every balance weight
     that was tried with several. Holds if one difference lies above zero with an interval (of the spread over seeds of
-    RL-R at this E, with its usual weights) that allows for their number; does not hold if all 90 % intervals end below
-    five percent of the assignments; else it cannot be told. The number shown is the largest difference."""
+    RL-R at this size and E, with its usual weights) that allows for their number; does not hold if all 90 % intervals
+    end below five percent of the assignments; else it cannot be told. The number shown is the largest difference."""
     grids = crosses(study, EXCESS)
     if not grids:
         return "how tokens were spread was not recorded" if crosses(study) else NOT_TRAINED
-    noises = {place: spread_noise(study, (CROSSED,), place[1]) for place in grids}
+    noises = {place: spread_noise(study, (CROSSED,), *place) for place in grids}
     raised = {
         (place, float(weight)): (float(own.iloc[-1] - own.iloc[0]), noise)
         for place, grid in grids.items()

@@ -90,7 +90,7 @@ def gain_falls(study: Study) -> tuple[Effect, str, str] | str:
 
 
 def _slope(x: np.ndarray, y: pd.Series, noises: float, study: Study, level: float) -> Effect:
-    return slope_effect(x, y.to_numpy(), noises, study.noise(*y.index), level=level)
+    return slope_effect(x, y.to_numpy(), list(y.index), noises, study.noise, level=level)
 
 
 def better(one: str, other: str, study: Study) -> tuple[Effect, str, str] | str:
@@ -100,8 +100,7 @@ def better(one: str, other: str, study: Study) -> tuple[Effect, str, str] | str:
     gap = (study.losses(other) - study.losses(one)).dropna()
     if gap.empty:
         return NOT_TRAINED
-    sizes = gap.index.get_level_values("size")
-    effect = mean_effect(gap.to_numpy(), sizes, study.noise(*sizes)).scaled(PERCENT)
+    effect = mean_effect(gap.to_numpy(), gap.index.get_level_values("size"), study.noise).scaled(PERCENT)
     won = int((gap > 0).sum())
     why = f"{router_label(one)} has the lower loss in {won} of {len(gap)} pairs.{_drops(study, gap, one, other)}"
     return effect, effect.verdict(), why
@@ -139,10 +138,10 @@ def seeds_along(study: Study) -> pd.DataFrame:
 
 
 def seeds_agree(study: Study) -> tuple[Effect, str, str] | str:
-    """The spread of seeds, pooled over models, gives the range that three seeds are expected to have, with the
-    chi-square interval of the spread; what it is at each size is said beside. Holds if the upper end is below 0.02
-    nats, does not hold if the lower end is above."""
-    noise = study.noise()
+    """The spread of seeds, pooled over models and averaged over sizes, gives the range that three seeds are expected to
+    have, with the chi-square interval of the spread; what it is at each size is said beside. Holds if the upper end is
+    below 0.02 nats, does not hold if the lower end is above."""
+    noise = study.noise(*study.seeded_sizes)
     if noise is None:
         return NOT_TRAINED
     nats = THREE_SEEDS * noise.loss * np.log(10)
@@ -169,8 +168,7 @@ def as_good_as_exact(study: Study) -> tuple[Effect, str, str] | str:
     if pairs.empty:
         return NOT_TRAINED
     gap = pairs["s-base"] - pairs["base"]
-    sizes = gap.index.get_level_values("size")
-    effect = mean_effect(gap.to_numpy(), sizes, study.noise(*sizes))
+    effect = mean_effect(gap.to_numpy(), gap.index.get_level_values("size"), study.noise)
     effect = effect.scaled(float(10 ** pairs["base"].mean() * np.log(10)))
     verdict = HOLDS if effect.high < PAPER_SPREAD else FAILS if effect.low > PAPER_SPREAD else OPEN
     return effect, verdict, f"{len(gap)} pairs; S-BASE has the lower loss in {int((gap < 0).sum())} of them."

@@ -32,7 +32,7 @@ class SlopeGap:
     error: float
     """Its standard error."""
     freedom: float
-    of: float
+    reference: float
     """The slope that a small gap is a small part of."""
 
     def half(self, level: float) -> float:
@@ -40,7 +40,7 @@ class SlopeGap:
 
     @property
     def small(self) -> bool:
-        return abs(self.gap) + self.half(LEVEL) < SAME_SLOPE * abs(self.of)
+        return abs(self.gap) + self.half(LEVEL) < SAME_SLOPE * abs(self.reference)
 
 
 def own_slope(study: Study, router: str, target: str) -> SlopeGap | None:
@@ -91,7 +91,8 @@ def transfer_has_own_slopes(study: Study) -> Found:
     effect = Effect(clearest.gap, clearest.gap - half, clearest.gap + half,
                     f"Interval from {clearest.freedom + 2} sizes.")  # fmt: skip
     why = (f"{len(sure)} of {len(tried)} differ from validation. Clearest: {target.removeprefix('loss_')} with "
-           f"{router_label(router)}, slope {clearest.of + clearest.gap:.4f} against {clearest.of:.4f}.")  # fmt: skip
+           f"{router_label(router)}, slope {clearest.reference + clearest.gap:.4f} against "
+           f"{clearest.reference:.4f}.")  # fmt: skip
     return effect, HOLDS if sure else FAILS if same else OPEN, why
 
 
@@ -187,8 +188,8 @@ def schedule_matters(study: Study) -> Found:
     (size, short, long), largest = max(gaps.items(), key=lambda item: abs(item[1].gap))
     half = largest.half(wide)
     effect = Effect(largest.gap, largest.gap - half, largest.gap + half, "Interval from the seed noise.")
-    why = (f"{len(sure)} of {len(gaps)} differ. {size} after {short:.3g} tokens: b = {largest.of:.4f} at the end of a "
-           f"schedule, {largest.of - largest.gap:.4f} on the way to {long:.3g}.")  # fmt: skip
+    why = (f"{len(sure)} of {len(gaps)} differ. {size} after {short:.3g} tokens: b = {largest.reference:.4f} at the "
+           f"end of a schedule, {largest.reference - largest.gap:.4f} on the way to {long:.3g}.")  # fmt: skip
     return effect, HOLDS if sure else FAILS if same else OPEN, why
 
 
@@ -215,8 +216,7 @@ def _named(variant: str) -> str:
 
 
 def _over_sizes(gap: pd.Series, study: Study, level: float = LEVEL) -> Effect:
-    sizes = gap.index.get_level_values("size")
-    return mean_effect(gap.to_numpy(), sizes, study.noise(*sizes), level=level)
+    return mean_effect(gap.to_numpy(), gap.index.get_level_values("size"), study.noise, level=level)
 
 
 def permuting_changes_nothing(study: Study) -> Found:

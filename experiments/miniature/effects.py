@@ -8,17 +8,19 @@ without seeds there is no interval then.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 from scipy import special
 
 from experiments.miniature.claim import Effect
-from routelaw.fitting.noise import NoiseFloor
+from routelaw.fitting.noise import NoiseFloor, mean_noise
 from routelaw.laws.law import Array
 
 LEVEL = 0.9
 FEWEST_SIZES = 3
+NoiseOf = Callable[[str], NoiseFloor | None]
+"""Of a run of a size, or another cluster; None where there are no seeds."""
 PERCENT = 100 * np.log(10)
 """A small difference of log10 L in percent of the loss."""
 
@@ -28,21 +30,22 @@ def student(freedom: float, level: float) -> float:
 
 
 def mean_effect(
-    differences: Array,
-    clusters: Sequence[object],
-    noise: NoiseFloor | None,
-    *,
-    level: float = LEVEL,
-    unit: str = "sizes",
+    differences: Array, clusters: Sequence[object], noise: NoiseOf, *, level: float = LEVEL, unit: str = "sizes"
 ) -> Effect:
     """Mean over clusters of the mean difference within, each between two runs. `unit`: what a cluster is."""
     values, names = np.asarray(differences, float), np.asarray([str(c) for c in clusters])
-    groups = [values[names == name] for name in dict.fromkeys(names)]
-    means = np.array([g.mean() for g in groups])
-    variance = np.mean([2 / len(g) for g in groups]) / len(groups)
+    groups = {name: values[names == name] for name in dict.fromkeys(names.tolist())}
+    means = np.array([g.mean() for g in groups.values()])
+    variances = [2 / len(g) for g in groups.values()]
+    of_mean = float(np.sqrt(np.mean(variances) / len(groups)))
     few = len(means) < FEWEST_SIZES
     units, unit = (values, "pairs") if few else (means, unit)
-    return _interval(float(means.mean()), units, float(np.sqrt(variance)), noise, level, unit)
+    return _interval(float(means.mean()), units, of_mean, _mean_noise(groups, variances, noise), level, unit)
+
+
+def _mean_noise(clusters: Iterable[str], weights: Sequence[float], noise: NoiseOf) -> NoiseFloor | None:
+    floors = [floor for cluster in clusters if (floor := noise(cluster)) is not None]
+    return mean_noise(floors, weights) if len(floors) == len(weights) else None
 
 
 def shared_effect(differences: Array, noise: NoiseFloor, level: float = LEVEL) -> Effect:
@@ -62,7 +65,9 @@ def _interval(value: float, means: Array, noises: float, noise: NoiseFloor | Non
     return _wider(value, spread, f"{len(means)} {unit}", noises, noise, level, "Fewer than three pairs")
 
 
-def slope_effect(x: Array, y: Array, noise_of_y: float, noise: NoiseFloor | None, *, level: float = LEVEL) -> Effect:
+def slope_effect(
+    x: Array, y: Array, sizes: Sequence[str], noise_of_y: float, noise: NoiseOf, *, level: float = LEVEL
+) -> Effect:
     """Slope of y in x, one point a size; each y carries `noise_of_y` times the noise of a run."""
     centred = x - x.mean()
     total = float((centred**2).sum())
@@ -72,7 +77,8 @@ def slope_effect(x: Array, y: Array, noise_of_y: float, noise: NoiseFloor | None
         residual = y - y.mean() - slope * centred
         spread = student(len(x) - 2, level) * float(np.sqrt((residual**2).sum() / (len(x) - 2) / total))
     noises = noise_of_y / float(np.sqrt(total))
-    return _wider(slope, spread, f"{len(x)} sizes", noises, noise, level, "Fewer than four sizes")
+    floor = _mean_noise(sizes, (centred**2).tolist(), noise)
+    return _wider(slope, spread, f"{len(x)} sizes", noises, floor, level, "Fewer than four sizes")
 
 
 def _wider(

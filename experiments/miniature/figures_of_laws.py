@@ -157,7 +157,9 @@ def _blind_errors(axes: Axes, scored: Mapping[str, Any]) -> None:
         axes.plot([], [], linestyle="", color=style.router_colour(router), marker=style.router_mark(router),
                   label=style.router_label(router))  # fmt: skip
     if scored["noise"]:
-        axes.axvline(1e4 * scored["noise"], color=style.GREY, linestyle=":", label="noise of seeds")
+        axes.axvline(
+            1e4 * scored["noise"], color=style.GREY, linestyle=":", label=f"noise of seeds of {scored['seeds_of']}"
+        )
     _decades(axes)
     axes.yaxis.set_major_locator(FixedLocator(list(range(len(laws)))))
     axes.yaxis.set_major_formatter(FixedFormatter(laws))

@@ -80,7 +80,7 @@ def standings(study: Study) -> list[Standing]:
 
 def floor_of(study: Study) -> NoiseFloor | None:
     """Below it no law is told from another: the noise of the sizes that laws are fitted to."""
-    return study.noise(*study.swept.frame["size"])
+    return study.noise(*(size for size in study.active_params if size in set(study.swept.frame["size"])))
 
 
 def fits_of(study: Study, router: str) -> tuple[list[Fit], dict[str, str]]:

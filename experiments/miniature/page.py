@@ -28,7 +28,7 @@ TONES = {HOLDS: "good", FAILS: "bad", OPEN: "none"}
 MARKS = {HOLDS: "✓", FAILS: "✗", OPEN: "–"}
 MAIN_FIGURE = "figure-main"
 MOST = 0.5
-"""Of the seeds' sum of squares: a run that makes more of it by itself is named."""
+"""Of the sum of squares of the seeds of a size: a run that makes more of it by itself is named."""
 
 
 @dataclass(frozen=True)
@@ -147,8 +147,9 @@ def _astray(run: Astray | None) -> list[Block]:
         return []
     name = f"{router_label(run.router)} {run.size} with E = {run.experts} and seed {run.seed}"
     words = (
-        f"One run, {name}, makes {run.share:.0%} of the sum of squares of the seeds, and intervals that rest on these "
-        f"are as wide as it makes them. Without it seeds would differ by {1e4 * run.without.sd:.1f}e-4 of log10 L"
+        f"One run, {name}, makes {run.share:.0%} of the sum of squares of the seeds of {run.size}, and intervals that "
+        f"rest on these are as wide as it makes them. Without it they would differ by {1e4 * run.without.sd:.1f}e-4 of "
+        "log10 L"
     )
     if not run.changed:
         return [Text(f"{words}, and every verdict would be the same.", "key")]

@@ -43,7 +43,7 @@ def _in_short(scored: Mapping[str, Any], of_all: Mapping[str, Mapping[str, Any]]
     words = f"{scored['size']} predicted from the smaller sizes alone. Best over all routers: {law}, wrong by "
     words += f"{PERCENT * best['rmse']:.2f} % of the loss"
     if scored["noise"]:
-        words += f", where seeds differ by {PERCENT * scored['noise']:.2f} %"
+        words += f", where seeds of {scored['seeds_of']} differ by {PERCENT * scored['noise']:.2f} %"
     paper = of_all.get(PAPER_LAW)
     if paper is None or paper is best:
         return f"{words}."

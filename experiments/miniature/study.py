@@ -50,7 +50,7 @@ class Study:
     """run_id and tokens_per_second of models trained by themselves (speeds.py)."""
     sittings: pd.DataFrame | None = None
     """began and seconds, of those that recorded how long they held the device."""
-    noises: dict[tuple[str, ...], NoiseFloor | None] = field(default_factory=dict, repr=False)
+    _noises: dict[tuple[str, ...], NoiseFloor | None] = field(init=False, default_factory=dict, repr=False)
 
     @cached_property
     def finals(self) -> pd.DataFrame:
@@ -143,9 +143,9 @@ class Study:
         """Of a run of these sizes, the mean over them: seeds of small models are further apart. Where no size is named,
         seeds of all sizes are pooled."""
         sizes = tuple(dict.fromkeys(sizes))
-        if sizes not in self.noises:
-            self.noises[sizes] = self._noise(self.table, VALIDATION, sizes)
-        return self.noises[sizes]
+        if sizes not in self._noises:
+            self._noises[sizes] = self._noise(self.table, VALIDATION, sizes)
+        return self._noises[sizes]
 
     def transfer_noise(self, target: str, *sizes: str) -> NoiseFloor | None:
         """Of a zero-shot loss over the validation loss: what both share of a seed cancels."""

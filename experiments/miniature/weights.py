@@ -53,10 +53,11 @@ def crosses(study: Study, column: str = LOSS) -> dict[tuple[str, int], pd.DataFr
     return found
 
 
-def spread_noise(study: Study, routers: Sequence[str], experts: int) -> tuple[float, int] | None:
-    """Standard deviation of over-subscription over seeds, pooled over models of these routers and E (of any size), and
-    its degrees of freedom; None where no model has two seeds."""
+def spread_noise(study: Study, routers: Sequence[str], size: str, experts: int) -> tuple[float, int] | None:
+    """Standard deviation of over-subscription over seeds, pooled over models of these routers and E, of the size whose
+    seeds stand for this one, and its degrees of freedom; None where no such model has two seeds."""
     rows = weighted(study)
+    rows = rows[rows["size"] == study.seeds_for(size)]
     rows = rows[rows["router"].isin(routers) & (rows["experts"] == experts)].dropna(subset=[EXCESS])
     groups: list[Array] = [g.to_numpy(float) for _, g in rows.groupby([*PLACE, "variant"])[EXCESS] if len(g) > 1]
     freedom = sum(len(g) - 1 for g in groups)

@@ -62,13 +62,18 @@ def noise_floor(table: RunTable, target: str = "loss_validation", level: float =
     )
 
 
-def mean_noise(floors: Sequence[NoiseFloor], level: float = DEFAULT_LEVEL) -> NoiseFloor:
+def mean_noise(
+    floors: Sequence[NoiseFloor], weights: Sequence[float] | None = None, level: float = DEFAULT_LEVEL
+) -> NoiseFloor:
     """The root of the mean variance; a floor that is given several times counts as often. Its degrees of freedom are
     Satterthwaite's: as many as a single variance would need to be known as well."""
-    distinct = list(dict.fromkeys(floors))
-    parts = np.array([floors.count(floor) * floor.sd**2 for floor in distinct]) / len(floors)
-    sd = float(np.sqrt(parts.sum()))
-    spread = float((parts**2 / [floor.freedom for floor in distinct]).sum())
+    share_F = np.asarray(weights or np.ones(len(floors)), float)
+    share_F /= share_F.sum()
+    distinct = dict.fromkeys(floors, 0.0)
+    for floor, share in zip(floors, share_F, strict=True):
+        distinct[floor] += share * floor.sd**2
+    sd = float(np.sqrt(sum(distinct.values())))
+    spread = sum(part**2 / floor.freedom for floor, part in distinct.items())
     freedom = sd**4 / spread if spread else float(sum(floor.freedom for floor in distinct))
     low, high = _interval(sd, freedom, level)
     return NoiseFloor(
@@ -78,7 +83,7 @@ def mean_noise(floors: Sequence[NoiseFloor], level: float = DEFAULT_LEVEL) -> No
         high=high,
         models=sum(floor.models for floor in distinct),
         widest=max(floor.widest for floor in distinct),
-        loss=float(np.mean([floor.loss for floor in floors])),
+        loss=float(share_F @ [floor.loss for floor in floors]),
     )
 
 

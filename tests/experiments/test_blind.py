@@ -170,6 +170,7 @@ def test_the_page_names_the_best_law_and_the_papers() -> None:
         "size": "20M",
         "level": 0.9,
         "noise": 2e-3,
+        "seeds_of": "8M",
         "by_law": [{"law": "irreducible", **good}, {"law": "saturated", **bad}],
         "by_law_and_router": [
             {"law": "irreducible", "router": "hash", **good},
@@ -184,7 +185,7 @@ def test_the_page_names_the_best_law_and_the_papers() -> None:
         "loss_validation": [3.46, 3.41, 3.45, 3.3, 3.4], "chosen": [False, True, False, True, False],
     })  # fmt: skip
     short, told, grid, meaning = blocks_on_blind(scored, rates)
-    assert "irreducible, wrong by 0.23 % of the loss, where seeds differ by 0.46 %" in short.text
+    assert "irreducible, wrong by 0.23 % of the loss, where seeds of 8M differ by 0.46 %" in short.text
     assert "saturated: 1.15 %, on average 0.92 % too low." in short.text
     assert told.text == "Told before."
     assert "Intervals of saturated are from resampled runs" in meaning.text

@@ -16,12 +16,13 @@ from drawn_runs import World, drawn_costs, drawn_routing, true_frame, with_noise
 
 from experiments.miniature import blind, figures_of_laws, figures_of_studies, laws, page, report
 from experiments.miniature.claim import HOLDS
-from experiments.miniature.claims import TESTS
+from experiments.miniature.claims import TESTS, judge_one
+from experiments.miniature.effects import mean_effect, slope_effect
 from experiments.miniature.laws import Standing, paper_standings, winner
 from experiments.miniature.spending import device_seconds
 from experiments.miniature.study import Study, plain
 from routelaw.fitting.intervals import small_sample_probability
-from routelaw.fitting.noise import noise_floor
+from routelaw.fitting.noise import NoiseFloor, noise_floor
 from routelaw.runs.files import write_runs
 from routelaw.runs.table import RunTable
 
@@ -257,3 +258,34 @@ def test_seeds_of_several_sizes_have_a_panel_and_a_noise_each() -> None:
     assert noises[0].sd < study.noise().sd < noises[1].sd
     assert noises[0].sd < laws.floor_of(study).sd < noises[1].sd
     assert study.noise().freedom == 28
+
+
+def test_sizes_and_seeds_that_have_not_ended_have_no_noise_of_their_own() -> None:
+    """The largest size is still being trained, and the seeds of the smallest have only been begun."""
+    frame = with_noise(true_frame(World(studies=False)), 1e-3, 0)
+    whole = Study(plain(RunTable.from_frame(frame, "whole")))
+    smallest, *_, largest = whole.active_params
+    begun = frame[(frame["size"] == smallest) & (frame["status"] == "running")]
+    begun = begun.assign(seed=1, run_id=begun["run_id"] + "-1")
+    status = frame["status"].mask(frame["size"] == largest, "running")
+    study = Study(plain(RunTable.from_frame(pd.concat([frame.assign(status=status), begun]), "partly")))
+    assert study.seeded_sizes == whole.seeded_sizes
+    assert smallest not in study.seeded_sizes
+    assert largest not in study.active_params
+    assert laws.floor_of(study).sd == pytest.approx(whole.noise(*whole.seeded_sizes).sd)
+    assert judge_one("routing helps", study).ours is not None
+
+
+def test_an_interval_has_the_noise_of_each_size_by_its_runs() -> None:
+    """Of a size with one pair and one with four the noise is that of the mean of their means."""
+    sds = {"small": 3e-3, "large": 1e-3}
+    floors = {name: NoiseFloor(sd, 1e9, sd, sd, 3, 0.1, 3.0) for name, sd in sds.items()}
+    effect = mean_effect(np.zeros(5), ["small", *["large"] * 4], floors.get)
+    error = np.sqrt(2 * 3e-3**2 + 2 * 1e-3**2 / 4) / 2
+    assert effect.high == pytest.approx(1.645 * error, rel=1e-3)
+    x = np.array([0.0, 1.0, 3.0])
+    drawn = np.random.default_rng(0).normal(0, 1, (200_000, 3)) * [3e-3, 1e-3, 1e-3]
+    slopes = drawn @ (x - x.mean()) / ((x - x.mean()) ** 2).sum()
+    of_slope = slope_effect(x, np.zeros(3), ["small", "large", "large"], 1.0, floors.get)
+    assert of_slope.high == pytest.approx(1.645 * slopes.std(), rel=0.01)
+    assert mean_effect(np.zeros(2), ["small", "other"], floors.get).high == np.inf, "without seeds nothing is known"

@@ -134,7 +134,7 @@ def test_a_verdict_takes_the_noise_of_its_sizes() -> None:
         size=small, active_params=one.active_params[small], variant="copy", run_id=seeds["run_id"] + "-copy",
         loss_validation=mean * (seeds["loss_validation"] / mean) ** 10,
     )  # fmt: skip
-    two = replace(one, table=RunTable.from_frame(pd.concat([frame, copies]), "two"), noises={})
+    two = replace(one, table=RunTable.from_frame(pd.concat([frame, copies]), "two"))
     assert two.seeded_sizes == [small, size]
     assert two.noise(small).sd == pytest.approx(10 * one.noise(size).sd)
     assert two.noise(size).sd == pytest.approx(one.noise(size).sd)
@@ -204,7 +204,7 @@ def test_no_balance_loss_at_all_does_not_make_a_router_sensitive() -> None:
     assert bare.any()
     frame = study.table.frame
     worse = frame.assign(loss_validation=frame["loss_validation"].where(~bare, 2 * frame["loss_validation"]))
-    collapsed = judge_one("balance", replace(study, table=replace(study.table, frame=worse), noises={}))
+    collapsed = judge_one("balance", replace(study, table=replace(study.table, frame=worse)))
     usual = judge_one("balance", study)
     assert collapsed.ours == usual.ours
     assert "Without one: +69." in collapsed.why

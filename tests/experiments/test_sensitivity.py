@@ -11,8 +11,8 @@ from experiments.miniature import claims_on_coefficients, page
 from experiments.miniature.claims import judge_all, judge_one
 from experiments.miniature.sensitivity import most_astray
 from experiments.miniature.spending import spending
-from experiments.miniature.study import Study, plain
-from routelaw.fitting.noise import noise_floor
+from experiments.miniature.study import ALL_BUT_SEED, Study, plain
+from routelaw.fitting.noise import mean_noise, noise_floor
 from routelaw.runs.table import RunTable
 
 WORLD = World(studies=False)
@@ -43,7 +43,7 @@ def test_the_run_astray_is_found_and_what_it_decides() -> None:
     assert found is not None
     assert (found.run_id, found.router, found.experts, found.seed) == (run_id, "hash", 64, 1)
     without = frame[frame["run_id"] != run_id]
-    floor, whole = noise_floor(RunTable.from_frame(without, "less")), study.noise()
+    floor, whole = mean_noise([noise_floor(RunTable.from_frame(without, "less"))]), study.noise(found.size)
     assert floor is not None
     assert whole is not None
     assert found.without == floor
@@ -74,6 +74,26 @@ def test_seeds_that_agree_have_no_run_to_name() -> None:
     alone = study_of(true_frame(World(studies=False, seeds=False)))
     assert most_astray(alone, judge_all(alone)) is None
     assert alone.seeded_sizes == []
+
+
+def test_a_run_is_astray_among_the_seeds_of_its_size() -> None:
+    """Seeds of a smaller size that are all far apart, twenty times, do not hide the one."""
+    frame, run_id = astray_frame()
+    seeds = frame[frame.groupby(ALL_BUT_SEED, dropna=False)["run_id"].transform("nunique") > 1]
+    quiet = with_noise(true_frame(WORLD), WORLD.noise, 3).loc[seeds.index, "loss_validation"]
+    mean = quiet.groupby([seeds["router"], seeds["experts"], seeds["tokens"]]).transform("mean")
+    small = next(iter(study_of(frame).active_params))
+    active = frame[frame["size"] == small]["active_params"].iloc[0]
+    loud = seeds.assign(size=small, active_params=active, run_id=seeds["run_id"] + "-small",
+                        loss_validation=mean * (quiet / mean) ** 100)  # fmt: skip
+    study = study_of(pd.concat([frame, loud]))
+    noises = [study.noise(size) for size in study.seeded_sizes]
+    assert noises[0].sd > 2 * noises[1].sd, "the loud ones have most of all squares"
+    found = most_astray(study, judge_all(study))
+    assert found is not None
+    assert found.run_id == run_id
+    assert found.share > 0.9
+    assert found.without.sd < 0.3 * noises[1].sd
 
 
 def test_of_two_seeds_none_is_astray() -> None:

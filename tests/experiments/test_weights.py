@@ -96,17 +96,17 @@ def test_a_balance_weight_without_one_of_the_entropy_weights_still_counts(study:
     hole = (frame["router"] == "rl-r") & (frame["entropy"] == 5e-4) & (frame["balance"] == CROSSED[0])
     assert hole.any()
     assert f"; {len(CROSSED)} balance weights." in said
-    assert judge_one("entropy", replace(study, table=replace(study.table, frame=frame[~hole]), noises={})).why == said
+    assert judge_one("entropy", replace(study, table=replace(study.table, frame=frame[~hole]))).why == said
 
 
 def test_noise_is_that_of_seeds() -> None:
-    sd, freedom = spread_noise(drawn_study(World(excess_noise=0.01)), ("s-base", "rl-r", "hash"), 64) or (0, 0)
+    sd, freedom = spread_noise(drawn_study(World(excess_noise=0.01)), ("s-base", "rl-r", "hash"), SEEDED, 64) or (0, 0)
     assert freedom == 4, "two models of three seeds; hash has no weights"
     assert 0.003 < sd < 0.03
 
 
 def test_without_the_log_losses_are_shown_alone(study: Study) -> None:
-    blind = replace(study, routing=None, noises={})
+    blind = replace(study, routing=None)
     assert judge_one("over-subscription", blind).why == "how tokens were spread was not recorded"
     assert judge_one("entropy", blind).why == "how tokens were spread was not recorded"
     blocks = blocks_on_weights(blind, [])

@@ -95,6 +95,14 @@ def test_a_floor_that_stands_for_two_counts_twice_and_is_known_once() -> None:
     assert mixed.models == 6
 
 
+def test_weights_are_those_of_variances() -> None:
+    """A mean of two runs of the one and of a single run of the other has a variance of σ²/2 and σ²."""
+    near, far = floor(1.0, 10), floor(3.0, 20)
+    mixed = mean_noise([near, far], [0.5, 1.0])
+    assert mixed.sd**2 * 1.5 == pytest.approx(0.5 * 1 + 1.0 * 9)
+    assert mean_noise([near, far, far], [1, 1, 1]) == mean_noise([near, far, far])
+
+
 def test_its_interval_covers_where_sizes_differ() -> None:
     rng = np.random.default_rng(2)
     true = np.sqrt((1 + 16) / 2)
