@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any
@@ -15,7 +15,7 @@ from experiments.miniature.figures_of_choices import rates
 from experiments.miniature.laws import HOPELESS, Standing, floor_of, winner
 from experiments.miniature.page_on_blind import blocks_on_blind
 from experiments.miniature.page_on_weights import blocks_on_weights
-from experiments.miniature.sensitivity import Astray
+from experiments.miniature.sensitivity import Astray, Change
 from experiments.miniature.spending import Foretold, device_seconds
 from experiments.miniature.studies import MAIN, WEIGHTS_OF_RL
 from experiments.miniature.study import PAPER_ROUTERS, Study, in_study
@@ -38,6 +38,8 @@ class Material:
     study: Study
     claims: Sequence[Claim]
     astray: Astray | None
+    by_size: Mapping[str, Sequence[Change]]
+    """Sizes without which some verdicts would be others."""
     standings: Sequence[Standing]
     paper: Sequence[Standing]
     coefficients: Sequence[dict[str, Any]]
@@ -82,7 +84,11 @@ def build_page(m: Material) -> str:
     others = [p for p in m.pictures if p.name != MAIN_FIGURE]
     sections = [
         Section("In short", "short", [_in_short(m), *_astray(_decisive(m.astray)), *first]),
-        Section("The paper's claims on our runs", "claims", [_claims(m.claims), Text(ENDS, "soft")]),
+        Section(
+            "The paper's claims on our runs",
+            "claims",
+            [_claims(m.claims), Text(ENDS, "soft"), *_decided_by_size(m.by_size)],
+        ),
         Section("Laws on sizes they have not seen", "laws", _laws(m)),
         Section("Coefficients of the paper's law", "coefficients", _coefficients(m.coefficients)),
         Section("The blind test", "blind", blocks_on_blind(m.scored, rates(m.study))),
@@ -153,8 +159,20 @@ def _astray(run: Astray | None) -> list[Block]:
     )
     if not run.changed:
         return [Text(f"{words}, and every verdict would be the same.", "key")]
-    changed = [f"{claim.said.statement}: {verdict} instead of {claim.verdict}" for claim, verdict in run.changed]
-    return [Text(f"{words}, and these verdicts would be others. {'. '.join(changed)}.", "key")]
+    return [Text(f"{words}, and these verdicts would be others. {_said_of(run.changed)}.", "key")]
+
+
+def _decided_by_size(sizes: Mapping[str, Sequence[Change]]) -> list[Block]:
+    if not sizes:
+        return []
+    return [
+        Text("Some verdicts hang on one size:"),
+        Bullets([f"Without {s}: {_said_of(c)}." for s, c in sizes.items()]),
+    ]
+
+
+def _said_of(changed: Sequence[Change]) -> str:
+    return ". ".join(f"{claim.said.statement}: {verdict} instead of {claim.verdict}" for claim, verdict in changed)
 
 
 def _claims(claims: Sequence[Claim]) -> Grid:

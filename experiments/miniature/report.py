@@ -25,7 +25,7 @@ from experiments.miniature.ended import TABLE
 from experiments.miniature.laws import Standing, floor_of, paper_standings, standings, winner
 from experiments.miniature.page import Material, build_page
 from experiments.miniature.precedence import precedence
-from experiments.miniature.sensitivity import most_astray
+from experiments.miniature.sensitivity import decided_by_size, most_astray
 from experiments.miniature.spending import foretold, spending
 from experiments.miniature.study import Study, read_study
 from routelaw.errors import InputError
@@ -42,11 +42,12 @@ def report(folder: Path, out: Path, *, price: float | None = None) -> dict[str, 
     study = read_study(folder)
     claims, made, paper = judge_all(study), standings(study), paper_standings()
     scored, astray = _scored(study, folder / blind.PREDICTIONS.name), most_astray(study, claims)
+    by_size = decided_by_size(study, claims)
     with whole_folder(out, force=True) as place:
         pictures, not_drawn = _draw(study, made, paper, scored, place)
         told = foretold(study)
-        material = Material(study, claims, astray, made, paper, _coefficients(study), scored, spending(study, price),
-                            price, told, pictures, not_drawn)  # fmt: skip
+        material = Material(study, claims, astray, by_size, made, paper, _coefficients(study), scored,
+                            spending(study, price), price, told, pictures, not_drawn)  # fmt: skip
         (place / "index.html").write_text(build_page(material), encoding="utf-8")
         _write(place / "claims.json", [claim.as_dict() for claim in claims])
         noises = {"all": study.noise(), **{size: study.noise(size) for size in study.seeded_sizes}}
@@ -54,6 +55,9 @@ def report(folder: Path, out: Path, *, price: float | None = None) -> dict[str, 
             "verdicts": counts(claims),
             "noise": {of: asdict(noise) for of, noise in noises.items() if noise},
             "astray": asdict(astray) if astray else None,
+            "decided_by_size": {
+                size: {claim.said.name: verdict for claim, verdict in changed} for size, changed in by_size.items()
+            },
             "laws": [asdict(s) for s in made],
             "winner": {who: _winner(of) for who, of in (("ours", made), ("paper", paper))},
             "coefficients": material.coefficients,

@@ -1,9 +1,9 @@
-"""How much verdicts owe to one run: the seed that makes the largest part of the noise of its size, and what would be
-said without it.
+"""How much verdicts owe to one run, the seed that makes the largest part of the noise of its size, or to one size: what
+would be said without it.
 
 Seeds are few, and squares make one run that went astray most of their spread; every interval that rests on the seeds of
 that size is then as wide as that run makes it. It is a run like the others, and left out of nothing; what depends on it
-is named.
+is named. Sizes are few, too.
 """
 
 from __future__ import annotations
@@ -12,9 +12,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from experiments.miniature.claim import Claim
-from experiments.miniature.claims import judge_all
+from experiments.miniature.claims import judge_all, judge_one
+from experiments.miniature.claims_on_coefficients import TESTS as ON_COEFFICIENTS
 from experiments.miniature.study import ALL_BUT_SEED, VALIDATION, Study
 from routelaw.fitting.noise import NoiseFloor
+
+COEFFICIENTS = {test.said.name for test in ON_COEFFICIENTS}
+Change = tuple[Claim, str]
+"""A claim and the verdict that it would have."""
 
 
 @dataclass(frozen=True)
@@ -30,8 +35,7 @@ class Astray:
     """Of the sum of squares of the seeds of its size, what would be gone."""
     without: NoiseFloor
     """Of its size."""
-    changed: Sequence[tuple[Claim, str]]
-    """Claims and the verdicts that they would have."""
+    changed: Sequence[Change]
 
 
 def most_astray(study: Study, claims: Sequence[Claim]) -> Astray | None:
@@ -45,8 +49,7 @@ def most_astray(study: Study, claims: Sequence[Claim]) -> Astray | None:
     if share.empty:
         return None
     run = study.finals.loc[share.idxmax()]
-    frame = study.table.frame
-    other = replace(study, table=replace(study.table, frame=frame[frame["run_id"] != run["run_id"]]))
+    other = _without(study, "run_id", run["run_id"])
     floor = other.noise(str(run["size"]))
     if floor is None:
         return None
@@ -54,3 +57,20 @@ def most_astray(study: Study, claims: Sequence[Claim]) -> Astray | None:
     changed = [(known[c.said.name], c.verdict) for c in judge_all(other) if known[c.said.name].verdict != c.verdict]
     return Astray(str(run["run_id"]), str(run["router"]), str(run["size"]), int(run["experts"]), int(run["seed"]),
                   float(share.max()), floor, changed)  # fmt: skip
+
+
+def decided_by_size(study: Study, claims: Sequence[Claim]) -> dict[str, list[Change]]:
+    """What would be said otherwise without one of the sizes swept over E, where there are runs left to say it of. The
+    law's coefficients are not tried again: refitting takes the longest, and they hang on every size."""
+    swept = set(study.swept.frame["size"])
+    found: dict[str, list[Change]] = {}
+    for size in [size for size in study.active_params if size in swept]:
+        other = _without(study, "size", size)
+        again = [(claim, judge_one(claim.said.name, other)) for claim in claims if claim.said.name not in COEFFICIENTS]
+        found[size] = [(claim, now.verdict) for claim, now in again if now.ours and now.verdict != claim.verdict]
+    return {size: changed for size, changed in found.items() if changed}
+
+
+def _without(study: Study, column: str, value: object) -> Study:
+    frame = study.table.frame
+    return replace(study, table=replace(study.table, frame=frame[frame[column] != value]))

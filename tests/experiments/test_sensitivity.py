@@ -8,8 +8,9 @@ import pytest
 from drawn_runs import World, drawn_routing, true_frame, with_noise
 
 from experiments.miniature import claims_on_coefficients, page
+from experiments.miniature.claim import HOLDS, OPEN
 from experiments.miniature.claims import judge_all, judge_one
-from experiments.miniature.sensitivity import most_astray
+from experiments.miniature.sensitivity import decided_by_size, most_astray
 from experiments.miniature.spending import spending
 from experiments.miniature.study import ALL_BUT_SEED, Study, plain
 from routelaw.fitting.noise import mean_noise, noise_floor
@@ -94,6 +95,25 @@ def test_a_run_is_astray_among_the_seeds_of_its_size() -> None:
     assert found.run_id == run_id
     assert found.share > 0.9
     assert found.without.sd < 0.3 * noises[1].sd
+
+
+def test_a_size_that_decides_is_named() -> None:
+    """RL-R of 5M is better than S-BASE there, by so much that nothing can be said of all sizes."""
+    frame = with_noise(true_frame(WORLD), WORLD.noise, 3)
+    assert judge_one("s-base >= rl-r", study_of(frame)).verdict == HOLDS
+    odd = (frame["router"] == "rl-r") & (frame["size"] == "5M")
+    study = study_of(frame.assign(loss_validation=frame["loss_validation"] * np.where(odd, 0.9, 1.0)))
+    claims = judge_all(study)
+    found = decided_by_size(study, claims)
+    said = {claim.said.name: verdict for claim, verdict in found["5M"]}
+    assert judge_one("s-base >= rl-r", study).verdict == OPEN
+    assert said["s-base >= rl-r"] == HOLDS
+    without = study_of(study.table.frame[study.table.frame["size"] != "5M"])
+    assert all(judge_one(name, without).verdict == verdict for name, verdict in said.items())
+    (_, listed) = page._decided_by_size(found)
+    assert any("Without 5M: " in item and "S-BASE has the lower loss than RL-R: holds instead of cannot tell" in item
+               for item in listed.items)  # fmt: skip
+    assert page._decided_by_size({}) == []
 
 
 def test_of_two_seeds_none_is_astray() -> None:
