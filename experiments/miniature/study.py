@@ -50,7 +50,7 @@ class Study:
     """run_id and tokens_per_second of models trained by themselves (speeds.py)."""
     sittings: pd.DataFrame | None = None
     """began and seconds, of those that recorded how long they held the device."""
-    _noises: dict[tuple[str, ...], NoiseFloor | None] = field(init=False, default_factory=dict, repr=False)
+    _floors: dict[tuple[str, str | None], NoiseFloor | None] = field(init=False, default_factory=dict, repr=False)
 
     @cached_property
     def finals(self) -> pd.DataFrame:
@@ -142,23 +142,29 @@ class Study:
     def noise(self, *sizes: str) -> NoiseFloor | None:
         """Of a run of these sizes, the mean over them: seeds of small models are further apart. Where no size is named,
         seeds of all sizes are pooled."""
-        sizes = tuple(dict.fromkeys(sizes))
-        if sizes not in self._noises:
-            self._noises[sizes] = self._noise(self.table, VALIDATION, sizes)
-        return self._noises[sizes]
+        return self._noise(VALIDATION, self.table.frame[VALIDATION], sizes)
 
     def transfer_noise(self, target: str, *sizes: str) -> NoiseFloor | None:
         """Of a zero-shot loss over the validation loss: what both share of a seed cancels."""
-        ratio = self.table.frame[target] / self.table.frame[VALIDATION]
-        return self._noise(replace(self.table, frame=self.table.frame.assign(ratio=ratio)), "ratio", sizes)
+        return self._noise(
+            f"{target} over {VALIDATION}", self.table.frame[target] / self.table.frame[VALIDATION], sizes
+        )
 
-    def _noise(self, table: RunTable, target: str, sizes: Sequence[str]) -> NoiseFloor | None:
+    def _noise(self, name: str, values: pd.Series, sizes: Sequence[str]) -> NoiseFloor | None:
+        """Of a column by its name, which it is remembered by."""
         if not sizes:
-            return noise_floor(table, target)
-        seeds = [table.frame["size"] == self.seeds_for(size) for size in dict.fromkeys(sizes)]
-        floors = [noise_floor(replace(table, frame=table.frame[own]), target) for own in seeds]
+            return self._floor(name, values, None)
+        floors = [self._floor(name, values, self.seeds_for(size)) for size in dict.fromkeys(sizes)]
         known = [floor for floor in floors if floor is not None]
         return mean_noise(known) if known else None
+
+    def _floor(self, name: str, values: pd.Series, size: str | None) -> NoiseFloor | None:
+        """Of the seeds of one size, or of all."""
+        if (name, size) not in self._floors:
+            frame = self.table.frame.assign(**{name: values})
+            frame = frame if size is None else frame[frame["size"] == size]
+            self._floors[name, size] = noise_floor(replace(self.table, frame=frame), name)
+        return self._floors[name, size]
 
     def where(self, column: str, value: str) -> RunTable:
         """The runs of one router, or of one size, alone."""
