@@ -78,6 +78,11 @@ class Study:
         return replace(self.table, frame=frame[frame["size"].isin(set(frame["size"][ours]))])
 
     @cached_property
+    def _comparable(self) -> pd.DataFrame:
+        """`one_length` of the sizes swept."""
+        return self.one_length[self.one_length["size"].isin(set(self.swept.frame["size"]))]
+
+    @cached_property
     def usual_shape(self) -> pd.DataFrame:
         """`one_length` with K = 1 and R = 1/2, and the dense runs."""
         rows = self.one_length
@@ -88,8 +93,7 @@ class Study:
         """log10 L by (size, experts) of the sizes swept, seeds averaged: the technique's defaults, K = 1 and R = 1/2
         unless told."""
         wanted = {"variant": "", "k": 1, "routing_frequency": 0.5, **columns}
-        rows = self.one_length[self.one_length["size"].isin(self.swept.frame["size"])]
-        rows = rows[rows["router"] == router]
+        rows = self._comparable[self._comparable["router"] == router]
         if router == "dense":
             wanted = {"variant": wanted["variant"]}
         for column, value in wanted.items():
