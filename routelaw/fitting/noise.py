@@ -49,17 +49,8 @@ def noise_floor(table: RunTable, target: str = "loss_validation", level: float =
         return None
     freedom = sum(len(s) - 1 for s in seeds)
     squares = sum(float(((np.log10(s) - np.log10(s).mean()) ** 2).sum()) for s in seeds)
-    sd = float(np.sqrt(squares / freedom))
-    low, high = _interval(sd, freedom, level)
-    return NoiseFloor(
-        sd=sd,
-        freedom=freedom,
-        low=low,
-        high=high,
-        models=len(seeds),
-        widest=float(max(np.ptp(s) for s in seeds)),
-        loss=float(np.mean(np.concatenate(seeds))),
-    )
+    widest, loss = max(np.ptp(s) for s in seeds), np.mean(np.concatenate(seeds))
+    return _floor(float(np.sqrt(squares / freedom)), freedom, len(seeds), float(widest), float(loss), level)
 
 
 def mean_noise(
@@ -75,18 +66,10 @@ def mean_noise(
     sd = float(np.sqrt(sum(distinct.values())))
     spread = sum(part**2 / floor.freedom for floor, part in distinct.items())
     freedom = sd**4 / spread if spread else float(sum(floor.freedom for floor in distinct))
-    low, high = _interval(sd, freedom, level)
-    return NoiseFloor(
-        sd=sd,
-        freedom=freedom,
-        low=low,
-        high=high,
-        models=sum(floor.models for floor in distinct),
-        widest=max(floor.widest for floor in distinct),
-        loss=float(share_F @ [floor.loss for floor in floors]),
-    )
+    models, widest = sum(floor.models for floor in distinct), max(floor.widest for floor in distinct)
+    return _floor(sd, freedom, models, widest, float(share_F @ [floor.loss for floor in floors]), level)
 
 
-def _interval(sd: float, freedom: float, level: float) -> tuple[float, float]:
+def _floor(sd: float, freedom: float, models: int, widest: float, loss: float, level: float) -> NoiseFloor:
     low, high = (sd * float(np.sqrt(freedom / special.chdtri(freedom, (1 - p * level) / 2))) for p in (1, -1))
-    return low, high
+    return NoiseFloor(sd, freedom, low, high, models, widest, loss)
