@@ -1,19 +1,25 @@
 """The paper's released table, which is not part of the project: tests that need it skip where it is absent."""
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 # Before torch is imported: workers whose threads wait for each other took five times as long as with one thread each.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-
 import pytest
 
-from routelaw import laws
+from routelaw import laws, plugins
+from routelaw.kernels.cpu_bfloat16 import make_safe
 from routelaw.runs.files import read_runs
 from routelaw.runs.table import RunTable
 
 RELEASED = Path(__file__).parents[1] / ".." / "shared" / "data" / "routing_curves.csv.gz"
+
+
+def pytest_configure() -> None:
+    """On a CPU that advertises what it cannot run, a product in bfloat16 would end a worker; they inherit this."""
+    make_safe()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -22,12 +28,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _own_laws() -> Iterator[None]:
-    """A law that a test loads as a plugin is gone after it: figures draw all laws there are."""
+def _own_plugins() -> Iterator[None]:
+    """A law or router that a test loads as a plugin is gone after it: figures draw all laws there are."""
     before = dict(laws._plugins)
     yield
     laws._plugins.clear()
     laws._plugins.update(before)
+    routers = sys.modules.get("routelaw.routers.router")
+    for name in list(plugins._router_files):
+        del plugins._router_files[name]
+        if routers is not None:
+            del routers._registry[name]
 
 
 @pytest.fixture(scope="session")

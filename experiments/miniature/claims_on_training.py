@@ -13,7 +13,7 @@ from experiments.miniature.claims_on_losses import PAPER_SPREAD
 from experiments.miniature.effects import LEVEL, PERCENT, both_levels, mean_effect, student
 from experiments.miniature.study import PAPER_ROUTERS, VALIDATION, Study, finished_runs, parts_of
 from routelaw.figures.style import router_label
-from routelaw.fitting.noise import SAME_MODEL
+from routelaw.fitting.points import SAME_MODEL
 from routelaw.laws.law import Array
 
 SAME_SLOPE = 0.1

@@ -19,9 +19,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from routelaw.errors import InputError
+from routelaw.files import write_atomically
 from routelaw.runs.folders import EVALUATIONS, LOG, RESULT, SPEC
 from routelaw.runs.store import Store, StoredRun
-from routelaw.runs.writing import write_atomically
 
 LOADS, SITTING, HELD = "loads.jsonl", "sitting.json", "held.json"
 PACKED = (SPEC, RESULT, EVALUATIONS, LOG, LOADS, SITTING)

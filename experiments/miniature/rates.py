@@ -20,7 +20,7 @@ import numpy as np
 from experiments.miniature.ended import Ended, recorded_in
 from experiments.miniature.studies import HERE, RATES, specs_of
 from routelaw.errors import InputError
-from routelaw.runs.writing import write_atomically
+from routelaw.files import write_atomically
 from routelaw.specs.architecture import Architecture
 from routelaw.specs.counting import dense_params
 from routelaw.specs.sizes import NAMED_SIZES, get_size

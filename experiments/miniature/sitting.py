@@ -42,8 +42,8 @@ from experiments.miniature.studies import HERE, MAIN, OF_LARGEST, ON_REQUEST, QU
 from routelaw.cli.sweep_screen import describe
 from routelaw.corpus.shards import Corpus, open_corpus
 from routelaw.errors import InputError
+from routelaw.files import write_atomically
 from routelaw.runs.store import OUTPUT, Store, StoredRun
-from routelaw.runs.writing import write_atomically
 from routelaw.specs.run import RunSpec
 from routelaw.sweeps.events import Lost, RunEnded, RunFailed, Started
 from routelaw.sweeps.local import run_local

@@ -19,8 +19,8 @@ import pandas as pd
 from experiments.miniature.studies import HERE, STUDIES
 from experiments.miniature.study import SPEEDS
 from routelaw.errors import InputError
+from routelaw.files import write_atomically
 from routelaw.runs.store import Store
-from routelaw.runs.writing import write_atomically
 from routelaw.specs.sizes import get_size
 from routelaw.sweeps.machine import Machine
 from routelaw.sweeps.sweep import PlannedRun, read_sweep

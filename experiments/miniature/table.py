@@ -24,6 +24,7 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -33,14 +34,13 @@ from experiments.miniature.ended import COSTS, OF_NONE, OF_RATES, ROUTING, SITTI
 from experiments.miniature.packing import HELD, SITTING, opened
 from experiments.miniature.studies import HERE, LARGEST_RATES, QUICK, RATES, ROUTED_RATES, STUDIES, studies_of_runs
 from routelaw.errors import InputError
+from routelaw.files import write_atomically
 from routelaw.runs.codecs import compress, decompress
 from routelaw.runs.files import read_runs, write_runs
 from routelaw.runs.folders import table_of
 from routelaw.runs.store import Store, StoredRun
 from routelaw.runs.table import RunTable
-from routelaw.runs.writing import write_atomically
-from routelaw.specs.files import to_mapping
-from routelaw.specs.run import RunSpec
+from routelaw.specs.run import RunSpec, meaning_of
 
 ABOUT = ("machine", "runs_at_a_time", "torch", "python", "date", "began", "predictions", "committed")
 """What a sitting says of a run: machine, day, when it began, the hash of the blind test's predictions then, and whether
@@ -65,7 +65,7 @@ def write_tables(store: Store | None, out: Path) -> dict[str, int]:
     tables = {name: RunTable.from_frame(part, source) for name, part in parts.items() if len(part)}
     routing = _added(out / ROUTING, [row for run in runs for row in _routing(run)], runs)
     costs = _added(out / COSTS, [_cost(run) for run in runs], runs)
-    lines = [json.dumps({"run_id": i, "spec": to_mapping(spec)}, sort_keys=True) for i, spec in sorted(specs.items())]
+    lines = [json.dumps({"run_id": i, "spec": meaning_of(spec)}, sort_keys=True) for i, spec in sorted(specs.items())]
 
     out.mkdir(parents=True, exist_ok=True)
     for name in parts:
@@ -90,7 +90,9 @@ def _run_table(runs: Sequence[StoredRun], specs: Mapping[str, RunSpec], out: Pat
     belongs = studies_of_runs(next(iter(specs.values())), (*STUDIES, QUICK))
     rates = {run_id: spec.train.learning_rate for run_id, spec in specs.items()}
     studies = {run_id: " ".join(belongs.get(run_id, ())) for run_id in specs}
-    return frame.assign(learning_rate=frame["run_id"].map(rates), studies=frame["run_id"].map(studies))
+    counts = pd.DataFrame({run_id: asdict(spec.counts) for run_id, spec in specs.items()}).T
+    counted = {name: frame["run_id"].map(counts[name]).astype(frame[name].dtype) for name in counts}
+    return frame.assign(learning_rate=frame["run_id"].map(rates), studies=frame["run_id"].map(studies), **counted)
 
 
 def _added(file: Path, rows: Sequence[Mapping[str, Any]], runs: Sequence[StoredRun]) -> pd.DataFrame:

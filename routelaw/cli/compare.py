@@ -51,21 +51,23 @@ def compare(
     ranked: dict[str, list[Ranked]] = {}
     skipped: dict[str, list[Skipped]] = {}
     left_out: dict[str, tuple[str, ...]] = {}
+    warnings: dict[str, tuple[str, ...]] = {}
     with progress(quiet=as_json) as bar:
         task = bar.add_task("fitting", total=len(routers))
         for name in routers:
             points = select_points(table, name, mixed=False, target=target)
             ranked[name], skipped[name] = rank_laws(points, laws, level, seed)
-            left_out[name] = points.left_out
+            left_out[name], warnings[name] = points.left_out, points.warnings
             bar.advance(task)
     if not any(ranked.values()):
         raise InputError(f"{table.source}: no law can be fitted: {next(iter(skipped.values()))[0].reason}")
     comparison = _routers(ranked, under, at, experts, level, seed)
     why_not = "" if comparison else _why_not_compared(ranked, under, at)
     if as_json:
-        print_json(_as_dict(target, level, ranked, skipped, left_out, comparison) | {"routers_why_not": why_not})
+        made = _as_dict(target, level, ranked, skipped, left_out, comparison)
+        print_json(made | {"warnings": warnings, "routers_why_not": why_not})
     else:
-        _show(ranked, skipped, left_out, comparison, level)
+        _show(ranked, skipped, left_out, warnings, comparison, level)
         if why_not:
             show(f"  {why_not}")
 
@@ -153,7 +155,7 @@ def _as_dict(target, level, ranked, skipped, left_out, comparison) -> dict[str, 
     return result
 
 
-def _show(ranked, skipped, left_out, comparison, level) -> None:
+def _show(ranked, skipped, left_out, warnings, comparison, level) -> None:
     from routelaw.cli.output import error_e4, number, show, table
 
     for router, rows in ranked.items():
@@ -179,9 +181,12 @@ def _show(ranked, skipped, left_out, comparison, level) -> None:
             show(f"  {router}: left out: {'; '.join(left_out[router])}.")
         for s in skipped[router]:
             show(f"  {s.law} left out: {s.reason}")
+        for warning in warnings[router]:
+            show(f"! {router}: {warning}")
         for r in rows:
             for warning in _warnings(r):
-                show(f"! {r.fit.law.name}: {warning}")
+                if warning not in warnings[router]:  # what holds for the points holds for every law
+                    show(f"! {r.fit.law.name}: {warning}")
     if comparison:
         at = comparison.at
         where = f"at N = {number(at['active_params'])}, E = {at['experts']:g}, under {comparison.law.name}"

@@ -7,11 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from routelaw.cli import options
+
 if TYPE_CHECKING:
     from routelaw.corpus import Corpus
 
 app = typer.Typer(help="Turn text into tokens, and look at the result.", no_args_is_help=True)
 
+FEW_DOCUMENTS = 10
+"""Held out: fewer are worth a warning."""
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object.")]
 
 
@@ -32,8 +36,11 @@ def build(
         Path | None, typer.Option(help="A SentencePiece model to use instead of training one.")
     ] = None,
     validation: Annotated[
-        float, typer.Option(help="Share of documents held out (by hash); above 0, one at least.")
-    ] = 0.005,
+        float | None,
+        typer.Option(
+            help="Share of documents held out (by hash); above 0, one at least.", show_default="0.005; python: 0.05"
+        ),
+    ] = None,
     documents: Annotated[
         str,
         typer.Option(
@@ -111,6 +118,12 @@ def _print(corpus: Corpus, as_json: bool) -> None:
         per_token = f"{figures['bytes'] / figures['tokens']:.2f}" if figures["tokens"] else "–"
         table.add_row(name, *(f"{value:,}" for value in figures.values()), per_token)
     output.show(table, f"vocabulary {corpus.vocabulary:,}, id {corpus.id}")
+    held_out = corpus.validation.documents
+    if 0 < held_out < FEW_DOCUMENTS:
+        output.show(
+            f"! Only {held_out} document{'s are' if held_out > 1 else ' is'} held out: validation losses say little "
+            "beyond them. A larger --validation holds out more."
+        )
 
 
 @app.command()
@@ -125,13 +138,12 @@ def balance(
     import io
 
     from routelaw.cli.output import print_json, show, table
-    from routelaw.cli.plan import numbers
     from routelaw.corpus.shards import open_corpus
     from routelaw.errors import InputError
     from routelaw.evaluation.hash_balance import balances, draw_balance
-    from routelaw.runs.writing import write_atomically
+    from routelaw.files import write_atomically
 
-    counts = numbers(experts, "--experts", int)
+    counts = options.numbers(experts, "--experts", int)
     if out is not None and out.suffix not in (".png", ".svg"):
         raise InputError(f"{out}: a picture is .png or .svg.")
     opened = open_corpus(corpus)

@@ -1,8 +1,16 @@
 """`routelaw count`: what a model costs."""
 
-from typing import Annotated
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from routelaw.cli.output import note
+
+if TYPE_CHECKING:
+    from routelaw.specs.run import RouterSpec
 
 
 def count(
@@ -19,6 +27,12 @@ def count(
     ffws_per_expert: Annotated[int, typer.Option(help="FFWs stacked in each expert.")] = 1,
     sequence_length: Annotated[int, typer.Option(help="T: tokens in a sequence, for the FLOPs of attention.")] = 2048,
     vocabulary: Annotated[int, typer.Option(help="V: tokens to choose from, for the FLOPs of the logits.")] = 32_000,
+    option: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="Of the router: variant=G for rl-r (repeatable).")
+    ] = None,
+    plugin: Annotated[
+        list[Path] | None, typer.Option(help="A Python file that registers a router. Code, so only what you trust.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
     """Count active parameters, total parameters and forward FLOPs per token, exactly."""
@@ -27,22 +41,54 @@ def count(
 
     from routelaw.specs import counting
     from routelaw.specs.sizes import get_size
-    from routelaw.specs.techniques import known_router
 
+    chosen = _known(router, option or [], plugin or [])
     counts = counting.count(
         get_size(size),
-        known_router(router),
+        chosen.name,
         experts,
         k=k,
         routing_frequency=routing_frequency,
         flop_increase=flop_increase,
         shared_decisions=shared_decisions,
         ffws_per_expert=ffws_per_expert,
+        value_network=chosen.has_value_network,
         sequence_length=sequence_length,
         vocabulary=vocabulary,
     )
+    if chosen.plugin:
+        note(f"router {chosen.name} is counted as a linear one, whatever else its file holds.")
     if as_json:
         typer.echo(json.dumps(asdict(counts)))
         return
     for name, value in asdict(counts).items():
         typer.echo(f"{name:<16} {value:>22,}")
+
+
+def _known(name: str, options: list[str], plugins: list[Path]) -> RouterSpec:
+    """The router by name with its options; torch is needed only where there are options or plugins to check."""
+    from dataclasses import replace
+
+    from routelaw.cli.run_tables import plain_value
+    from routelaw.errors import InputError
+    from routelaw.plugins import router_file
+    from routelaw.specs.run import RouterSpec
+    from routelaw.specs.techniques import DENSE, known_router
+
+    if not options and not plugins:
+        return RouterSpec(known_router(name))
+    from routelaw.routers.router import load_router, router_class
+
+    for file in plugins:
+        load_router(file)
+    given = {}
+    for item in options:
+        key, equals, value = item.partition("=")
+        if not equals:
+            raise InputError(f"--option takes NAME=VALUE, such as variant=G, not {item!r}.")
+        given[key.strip()] = plain_value(value.strip())
+    spec = RouterSpec(name, options=given)
+    if spec.name == DENSE and not given:
+        return spec
+    router_class(spec.name)(8, 8, 1, spec)  # which checks its options
+    return replace(spec, plugin=router_file(spec.name))

@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from routelaw.cli.output import say
+
 app = typer.Typer(help="Fetch and find the losses released with the paper.", no_args_is_help=True)
 
 
@@ -40,7 +42,7 @@ def fetch(
     if as_json:
         typer.echo(json.dumps({"path": str(path), "bytes": path.stat().st_size, "sha256": expected}))
     else:
-        typer.echo(str(path))
+        say(str(path))
 
 
 @app.command()
@@ -54,6 +56,6 @@ def where(as_json: Annotated[bool, typer.Option("--json", help="One JSON object.
     if as_json:
         typer.echo(json.dumps({"path": str(cache_path()), "present": found is not None}))
     elif found:
-        typer.echo(str(found))
+        say(str(found))
     else:
-        typer.echo(f"{cache_path()} (not there yet: run `routelaw data fetch`)")
+        say(f"{cache_path()} (not there yet: run `routelaw data fetch`)")

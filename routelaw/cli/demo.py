@@ -24,8 +24,13 @@ def demo(
     A few minutes on two cores. Stopped, it continues when the same command is given again.
     """
     from routelaw.cli.output import show
+    from routelaw.errors import InputError
     from routelaw.runs.store import Store
+    from routelaw.sweeps.machine import check_jobs
 
+    check_jobs(jobs)  # before the work of minutes
+    if out.exists() and not out.is_dir():
+        raise InputError(f"{out}: this is a file; name a folder.")
     show(f"1. The corpus: the library of your Python, as tokens in {out / 'corpus'}")
     _corpus(out / "corpus")
     show(f"2. The sweep: {_sweep_file(out)}: three sizes, dense and three routers, E = 2, 8, 32")
@@ -56,7 +61,7 @@ def _corpus(path: Path) -> None:
 
 def _sweep_file(out: Path) -> Path:
     """A copy to read and to change; one that was changed is kept."""
-    from routelaw.runs.writing import write_atomically
+    from routelaw.files import write_atomically
 
     file = out / "sweep.toml"
     if not file.exists():

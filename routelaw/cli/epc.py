@@ -40,13 +40,14 @@ def epc(
     from routelaw.cli.predictors import predictors
     from routelaw.errors import InputError
     from routelaw.laws.equivalence import check_law
+    from routelaw.runs.table import LOSS_RANGE
     from routelaw.specs.counting import dense_params
     from routelaw.specs.sizes import get_size
 
     active = options.active_params_of(size, params) or float(dense_params(get_size("370M")))
-    wanted = options.quantity(effective, "--effective") if effective else None
-    if loss is not None and not (math.isfinite(loss) and loss > 0):
-        raise InputError(f"--loss must be a positive number of nats per token, not {loss:g}.")
+    wanted = options.parameters(effective, "--effective") if effective else None
+    if loss is not None and not (math.isfinite(loss) and 0 < loss <= LOSS_RANGE[1]):
+        raise InputError(f"--loss must be a positive number of nats per token below {LOSS_RANGE[1]:g}, not {loss:g}.")
     targets = options.load(runs, plugin).losses if target == "all" and runs else [target]
     rows = []
     for one in targets:
@@ -61,7 +62,10 @@ def epc(
 def _row(
     p: Predictor, active: float, experts: float, wanted: float | None, loss: float | None, level: float
 ) -> dict[str, Any]:
+    import math
+
     from routelaw.fitting import quantities as q
+    from routelaw.fitting.judgement import unbounded
     from routelaw.laws import equivalence
     from routelaw.plans.budget import EXPERT_CHOICES
 
@@ -77,7 +81,9 @@ def _row(
     row.update({name: p.value(quantity) for name, quantity in asked.items()})
     row["intervals"] = {name: p.interval(quantity, level) for name, quantity in asked.items()}
     row["extrapolation"] = p.extrapolation(active, experts)
-    row |= {"published": p.is_published, "left_out": p.left_out, "warnings": p.warnings}
+    endless = unbounded(p.law) if math.isinf(row["max_effective_params"]) else ""
+    warnings = [*p.warnings, *([endless] if endless and endless not in p.warnings else [])]
+    row |= {"published": p.is_published, "left_out": p.left_out, "warnings": warnings}
     if wanted is not None:
         # A smaller dense model than the one at hand is equalled with one expert.
         needed = equivalence.experts_for_effective(p.law, p.params_BP, active, wanted)[0]
@@ -127,18 +133,17 @@ def _show(rows, active, experts, level, wanted, loss) -> None:
 
 
 def _doubts(rows: list[dict[str, Any]]) -> list[str]:
-    """What each fit left out and warns of, once per fit, naming the corpora where it does not hold for all of them."""
+    """What fits left out and warn of, each sentence once, naming the corpora where it does not hold for all of them."""
+    count = len({r["target"] for r in rows})
     targets: dict[tuple[str, str], list[str]] = {}
     for r in rows:
-        if r["left_out"]:
-            targets.setdefault((r["fit"], f"left out: {'; '.join(r['left_out'])}."), []).append(r["target"])
-        for warning in r["warnings"]:
-            targets.setdefault((r["fit"], warning), []).append(r["target"])
-    count = len({r["target"] for r in rows})
-    said = []
-    for (fit, sentence), where in targets.items():
-        mark = " " if sentence.startswith("left out") else "!"
-        said.append(f"{mark} {fit}{'' if len(where) == count else ', ' + ', '.join(where)}: {sentence}")
+        left_out = [f"left out: {'; '.join(r['left_out'])}."] if r["left_out"] else []
+        for sentence in (*left_out, *r["warnings"]):
+            targets.setdefault((sentence, r["fit"]), []).append(r["target"])
+    fits: dict[str, list[str]] = {}
+    for (sentence, fit), where in targets.items():
+        fits.setdefault(sentence, []).append(fit if len(where) == count else f"{fit}, {', '.join(where)}")
+    said = [f"{' ' if s.startswith('left out') else '!'} {'; '.join(named)}: {s}" for s, named in fits.items()]
     published = [r for r in rows if r["published"]]
     if published:
         said.append("  Published coefficients carry no intervals; give a run table for them.")

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from routelaw.cli.output import note
+
 if TYPE_CHECKING:
     from routelaw.evaluation.trial import Trial
 
@@ -33,7 +35,7 @@ def evaluate(
     key: Annotated[str, typer.Option(help="Key or column that holds the text of a record.")] = "text",
     errors: Annotated[str, typer.Option(help="Invalid UTF-8: strict stops, replace goes on with U+FFFD.")] = "strict",
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    threads: Annotated[int, typer.Option(min=0, help="CPU threads; 0 is torch's choice.")] = 0,
+    threads: Annotated[int, typer.Option(min=0, max=1024, help="CPU threads; 0 is torch's choice.")] = 0,
     plugin: Annotated[
         list[Path] | None, typer.Option(help="The file that registers the run's router. Code, so only what you trust.")
     ] = None,
@@ -50,7 +52,8 @@ def evaluate(
     from routelaw.cli.named_paths import named_paths
     from routelaw.cli.output import finite, print_json
     from routelaw.errors import InputError
-    from routelaw.evaluation.trial import run_trial
+    from routelaw.evaluation.trial import is_last_word, run_trial
+    from routelaw.files import append_lines
     from routelaw.routers.router import load_router
     from routelaw.training.trained import open_trained
 
@@ -58,14 +61,15 @@ def evaluate(
     missing = [path for path in texts.values() if not path.exists()]
     if missing:
         raise InputError(f"{missing[0]}: there is no such file or folder.")
+    if stride is not None and all(map(is_last_word, texts)):
+        raise InputError("--stride has no effect where the last word of each passage is all that is measured.")
     for file in plugin or []:
         load_router(file)
     if threads:
         torch.set_num_threads(threads)
-    trained = open_trained(run, device, notice=lambda sentence: typer.echo(f"note: {sentence}", err=True))
-    trials = []
-    for name, path in texts.items():
-        trial = run_trial(
+    trained = open_trained(run, device, notice=note)
+    trials = [
+        run_trial(
             trained.model,
             trained.tokenizer,
             name,
@@ -77,10 +81,10 @@ def evaluate(
             key=key,
             errors=errors,
         )
-        trials.append(trial)
-        row = {"run_id": trained.spec.run_id, "step": trained.step, **trial.as_dict()}
-        with (run / "eval.jsonl").open("a", encoding="utf-8") as file:
-            file.write(json.dumps(finite(row), allow_nan=False) + "\n")
+        for name, path in texts.items()
+    ]
+    rows = [{"run_id": trained.spec.run_id, "step": trained.step, **trial.as_dict()} for trial in trials]
+    append_lines(run / "eval.jsonl", (json.dumps(finite(row), allow_nan=False) for row in rows))
     if as_json:
         results = {trial.name: trial.as_dict() for trial in trials}
         print_json({"run_id": trained.spec.run_id, "step": trained.step, "results": results})

@@ -62,7 +62,7 @@ def fit(
     measure: Error = one_of(error, ("squared", "huber"), "--error")
     method = one_of(method, ("variable-projection", "lbfgsb"), "--method")
     interval = one_of(interval or DEFAULT_METHOD, METHODS, "--interval")
-    at = options.quantity(at_params, "--at-params") if at_params else None
+    at = options.parameters(at_params, "--at-params") if at_params else None
     if method == "lbfgsb" and measure == "huber":
         raise InputError("--method lbfgsb minimises the squared error, as the authors did: leave out --error huber.")
     table = options.load(runs, plugin)

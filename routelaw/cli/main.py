@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
+import warnings
 from contextlib import suppress
+from typing import NoReturn, TextIO
 
 import typer
 
@@ -26,6 +29,11 @@ from routelaw.cli import (
 )
 from routelaw.cli import eval as evaluate
 from routelaw.errors import LOST_CONTACT, InputError, LostContact
+from routelaw.formatting import printable
+from routelaw.plugins import fault_in_plugin
+
+TRACEBACK = "ROUTELAW_TRACEBACK"
+"""Set in the environment by whoever writes a plugin and wants to see all of an error."""
 
 app = typer.Typer(
     name="routelaw",
@@ -54,20 +62,43 @@ app.command(short_help="Tiny models, their laws and a page, in minutes")(demo.de
 
 def main() -> None:
     """Entry point: a user's mistake is one sentence on stderr and exit code 2."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a terminal without N̄ shows an escape, and goes on
     try:
-        app()
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_warning  # pyrefly: ignore
+            app()
     except InputError as error:
-        sys.stderr.write(f"error: {error}\n")
-        sys.exit(2)
+        _exit(str(error), 2)
     except LostContact as error:
-        sys.stderr.write(f"error: {error}\n")
-        sys.exit(LOST_CONTACT)
+        _exit(str(error), LOST_CONTACT)
+    except MemoryError:
+        _exit("this takes more memory than there is: give it less at a time.", 2)
     except OSError as error:
         # A full disk behind stdout, say. (A reader such as head that goes away is Rich's and Typer's to handle.)
-        sys.stderr.write(f"error: {error.filename or 'the output'}: {error.strerror or error}.\n")
+        name = error.filename or "the output"
+        sys.stderr.write(f"error: {printable(f'{name}: {error.strerror or error}')}.\n")
         with suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nothing more to flush at exit
         sys.exit(2)
+    except Exception as error:
+        fault = "" if TRACEBACK in os.environ else fault_in_plugin(error)
+        if not fault:
+            raise  # a fault of ours, which a report needs whole
+        _exit(f"plugin {fault} ({TRACEBACK}=1 shows the way there).", 2)
+
+
+def _exit(sentence: str, code: int) -> NoReturn:
+    sys.stderr.write(f"error: {printable(sentence)}\n")
+    sys.exit(code)
+
+
+def _show_warning(
+    message: Warning | str, category: type[Warning], _file: str, _line: int, *_rest: TextIO | str | None
+) -> None:
+    """A library's warning in one line, without a line of its code."""
+    sys.stderr.write(f"warning: {printable(f'{message} ({category.__name__})')}\n")
 
 
 if __name__ == "__main__":

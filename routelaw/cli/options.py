@@ -7,9 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from routelaw.formatting import shortened
+
 if TYPE_CHECKING:
     from routelaw.laws import Law
     from routelaw.runs.table import RunTable
+
+MOST_EXPERTS = 1_000_000
+MOST_NUMBERS = 1000
+"""In a list of them."""
 
 Runs = Annotated[
     Path | None,
@@ -17,8 +23,8 @@ Runs = Annotated[
 ]
 Target = Annotated[str, typer.Option(help="Which loss to fit: a loss_… column of the table.")]
 Level = Annotated[float, typer.Option(min=0.5, max=0.999, help="Level of the intervals.")]
-Draws = Annotated[int, typer.Option(min=50, help="Bootstrap draws.")]
-Seed = Annotated[int, typer.Option(min=0, help="Seed of the resampling.")]
+Draws = Annotated[int, typer.Option(min=50, max=100_000, help="Bootstrap draws.")]
+Seed = Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of the resampling.")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object instead of tables.")]
 Plugin = Annotated[
     list[Path] | None, typer.Option(help="A Python file that defines LAW: your own law. Code, so only what you trust.")
@@ -46,19 +52,9 @@ def load(runs: Path | None, plugins: list[Path] | None = None) -> RunTable:
 
 def load_laws(plugins: list[Path]) -> list[Law]:
     """Make the laws of these files known; returns them."""
-    from routelaw.errors import InputError
     from routelaw.laws import load_law
 
-    found = []
-    for plugin in plugins:
-        try:
-            found.append(load_law(plugin))
-        except InputError:
-            raise
-        except Exception as error:  # whatever the user's own code may raise
-            why = " ".join(str(error).split())
-            raise InputError(f"plugin {plugin} fails when it is loaded: {type(error).__name__}: {why}.") from error
-    return found
+    return [load_law(plugin) for plugin in plugins]
 
 
 def quantity(text: str, what: str) -> float:
@@ -68,7 +64,7 @@ def quantity(text: str, what: str) -> float:
 
     from routelaw.errors import InputError
 
-    match = re.fullmatch(r"\s*([0-9.]+(?:e[+-]?\d+)?)\s*([kmgbt]?)(ib)?(?:b|flops?)?\s*", text.lower())
+    match = re.fullmatch(r"\s*([0-9.]+(?:e[+-]?\d+)?)\s*([kmgbt]?)(ib)?(?:b|flops?)?\s*", text.lower(), re.ASCII)
     scale = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "b": 1e9, "t": 1e12}
     binary = {"k": 2.0**10, "m": 2.0**20, "g": 2.0**30, "t": 2.0**40}
     try:
@@ -77,7 +73,17 @@ def quantity(text: str, what: str) -> float:
     except (KeyError, ValueError):
         value = 0.0
     if value <= 0 or not math.isfinite(value):
-        raise InputError(f"{what} must be a positive number such as 1.5e9 or 1.5B, not {text!r}.")
+        raise InputError(f"{what} must be a positive number such as 1.5e9 or 1.5B, not {shortened(text)!r}.")
+    return value
+
+
+def parameters(text: str, what: str) -> float:
+    """A number of parameters: of one at least."""
+    from routelaw.errors import InputError
+
+    value = quantity(text, what)
+    if not 1 <= value <= 1e18:
+        raise InputError(f"{what} must lie between 1 and 1e18, not {shortened(text)!r}.")
     return value
 
 
@@ -90,4 +96,22 @@ def active_params_of(size: str | None, params: str | None) -> float | None:
         raise InputError("give either --size or --params, not both.")
     if size:
         return float(dense_params(get_size(size)))
-    return quantity(params, "--params") if params else None
+    return parameters(params, "--params") if params else None
+
+
+def numbers(text: str, option: str, kind: type, highest: float = MOST_EXPERTS) -> list:
+    """Positive numbers as `1,2,4`."""
+    import re
+
+    from routelaw.errors import InputError
+
+    written = re.compile(r"\d+" if kind is int else r"\d*\.?\d+(e[-+]?\d+)?", re.ASCII | re.IGNORECASE)
+    parts = [part.strip() for part in text.split(",")]
+    values = [kind(part) for part in parts if len(part) < 20 and written.fullmatch(part)]
+    if len(values) < len(parts) or len(parts) > MOST_NUMBERS or not all(0 < v <= highest for v in values):
+        whole = "whole " if kind is int else ""
+        raise InputError(
+            f"{option} takes positive {whole}numbers of at most {highest:g}, separated by commas, "
+            f"not {shortened(text)!r}."
+        )
+    return values

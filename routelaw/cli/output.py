@@ -1,4 +1,8 @@
-"""How results are printed: tables for people, JSON for machines. JSON has no infinity: it is written as null."""
+"""How results are printed: tables for people, JSON for machines. JSON has no infinity: it is written as null.
+
+Names in tables, paths and messages come from files, and files from anywhere: whatever is printed for people goes
+through `printable`, and Rich's markup (`[red]`) is never taken for markup.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,8 @@ import math
 from typing import TYPE_CHECKING, Any
 
 import typer
+
+from routelaw.formatting import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -20,7 +26,21 @@ PIPE_WIDTH = 160
 
 
 def print_json(value: Any) -> None:
-    typer.echo(json.dumps(finite(value), ensure_ascii=False))
+    text = json.dumps(finite(value), ensure_ascii=False)
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # half a surrogate pair: a file name that is no UTF-8
+        text = json.dumps(finite(value))
+    typer.echo(text)
+
+
+def say(sentence: str) -> None:
+    typer.echo(printable(sentence))
+
+
+def note(sentence: str, kind: str = "note") -> None:
+    """A remark beside the result, on stderr: `note: …`, `warning: …`."""
+    typer.echo(f"{kind}: {printable(sentence)}", err=True)
 
 
 def finite(value: Any) -> Any:
@@ -37,14 +57,20 @@ def finite(value: Any) -> Any:
 
 
 def table(title: str, *columns: str) -> Table:
-    """A table whose first column is text and whose others are figures."""
+    """A table whose first column is text and whose others are figures. Cells are text: markup in them is shown."""
     from rich import box
     from rich.table import Table
+    from rich.text import Text
 
-    made = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    class PlainTable(Table):
+        def add_row(self, *cells: Any, **options: Any) -> None:
+            super().add_row(*(Text(printable(c)) if isinstance(c, str) else c for c in cells), **options)
+
+    shown = Text(printable(title)) if title else None
+    made = PlainTable(title=shown, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     # Names stay whole; a terminal too narrow for them wraps the figures instead.
     for i, column in enumerate(columns):
-        made.add_column(column, justify="left" if i == 0 else "right", no_wrap=i == 0)
+        made.add_column(Text(printable(column)), justify="left" if i == 0 else "right", no_wrap=i == 0)
     return made
 
 
@@ -58,7 +84,7 @@ def show(*renderables: Any) -> None:
     console = Console(highlight=False, width=None if terminal else PIPE_WIDTH, soft_wrap=not terminal)
     for item in renderables:
         if isinstance(item, str):
-            console.print(item, markup=False)
+            console.print(printable(item), markup=False)
         else:
             console.print(item)
 

@@ -84,9 +84,9 @@ def model(
         bytes_per_param=bytes_per_param,
         target_loss=target_loss,
     )
-    experts_considered = numbers(experts, "--experts", int) if experts is not None else EXPERT_CHOICES
-    ks = numbers(k, "--k", int)
-    frequencies = numbers(routing_frequency, "--routing-frequency", float, highest=1)
+    experts_considered = options.numbers(experts, "--experts", int) if experts is not None else EXPERT_CHOICES
+    ks = options.numbers(k, "--k", int)
+    frequencies = options.numbers(routing_frequency, "--routing-frequency", float, highest=1)
     made = predictors(runs, fit, law, router, target, draws=draws, seed=seed, plugins=plugin, check=check_countable)
     best = best_models(
         made,
@@ -112,20 +112,6 @@ def model(
         print_json({"budget": asdict(budget), "fits": fits, "level": level, "best": [asdict(c) for c in best]})
     else:
         _show(best, budget.target_loss, level, made)
-
-
-def numbers(text: str, option: str, kind: type, highest: float = float("inf")) -> list:
-    from routelaw.errors import InputError
-
-    try:
-        values = [kind(part) for part in text.split(",") if part.strip()]
-    except ValueError:
-        values = []
-    if not values or not all(0 < v <= highest for v in values):
-        most = f" of at most {highest:g}" if highest < float("inf") else ""
-        whole = "whole " if kind is int else ""
-        raise InputError(f"{option} takes positive {whole}numbers{most}, separated by commas, not {text!r}.")
-    return values
 
 
 def _show(best: list[Candidate], target_loss: float | None, level: float, used: list[Predictor]) -> None:
@@ -172,8 +158,13 @@ def _show(best: list[Candidate], target_loss: float | None, level: float, used: 
     for p in used:
         if p.left_out:
             show(f"  {p.name}: left out: {'; '.join(p.left_out)}.")
-        for warning in (w for w in p.warnings if "n_cut" not in w):  # a plan does not rest on where routing ends
-            show(f"! {p.name}: {warning}")
+    warnings: dict[str, list[str]] = {}
+    for p in used:
+        for warning in p.warnings:
+            if not warning.startswith(("n_cut", "N̄_max", "under law")):  # a plan does not rest on where routing ends
+                warnings.setdefault(warning, []).append(p.name)
+    for warning, names in warnings.items():
+        show(f"! {', '.join(names)}: {warning}")
     for p in used:
         if p.router not in TECHNIQUES:
             show(

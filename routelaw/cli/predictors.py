@@ -43,6 +43,8 @@ def predictors(
     if named and routers:
         raise InputError("give either --router or --fit, not both: a published fit is of one router.")
     if runs is None:
+        if plugins:
+            raise InputError("--plugin has no effect on published fits: give a run table for the law to be fitted to.")
         for option, asked, only in (("--target", target, PUBLISHED_TARGET), ("--law", law, PUBLISHED_LAW)):
             if asked != only:
                 raise InputError(f"{option} {asked} needs a run table: the published fits have {only} alone.")

@@ -22,7 +22,7 @@ def reproduce(
     from routelaw.cli.output import followed, print_json
     from routelaw.report.reproduce import reproduce as steps
 
-    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
+    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}", markup=False))
     summary = followed(steps(data, out, force=force), *columns, quiet=as_json)
     if as_json:
         print_json(summary)

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from routelaw.errors import InputError
-from routelaw.specs.files import Tables, put, read_toml
+from routelaw.files import check_plain, read_toml
+from routelaw.specs.files import Tables, put
 
 
 def gather_tables(file: Path | None, options: Mapping[str, Any], settings: Sequence[str]) -> Tables:
@@ -38,6 +39,13 @@ def settings_of(settings: Sequence[str]) -> dict[str, Any]:
 def plain_value(text: str) -> Any:
     """As TOML would read it; what is no TOML value is text, so that names need no quotes."""
     try:
-        return tomllib.loads(f"value = {text}")["value"]
+        value = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
-        return text
+        value = text
+    except (ValueError, RecursionError):  # thousands of digits, or of brackets
+        raise InputError(f"--set cannot take {text[:20]!r}… as a value.") from None
+    try:
+        check_plain(value)
+    except ValueError as error:
+        raise InputError(f"--set cannot take {text[:40]!r} as a value: {error}.") from None
+    return value

@@ -7,6 +7,9 @@ from typing import Annotated
 
 import typer
 
+from routelaw.cli.output import note, say
+from routelaw.formatting import printable
+
 app = typer.Typer(help="List, show, compare, export, import and remove the runs of a store.", no_args_is_help=True)
 
 StorePath = Annotated[Path, typer.Argument(help="A folder of runs, as `routelaw sweep` makes.")]
@@ -22,6 +25,8 @@ def list_(
     as_json: AsJson = False,
 ) -> None:
     """One row per run: its own and imported ones."""
+    import pandas as pd
+
     from routelaw.cli.output import print_json, show, table
     from routelaw.errors import InputError
     from routelaw.runs.listing import filtered, list_runs
@@ -32,7 +37,7 @@ def list_(
         if not given:
             raise InputError(f"--where takes field=value, such as router=s-base, not {item!r}.")
         wanted[name.strip()] = value
-    rows = filtered(list_runs(_store(store)), wanted)
+    rows = filtered(list_runs(_store(store), note), wanted)
     if as_json:
         print_json([{k: None if v != v else v for k, v in row.items()} for row in rows.to_dict("records")])
         return
@@ -42,10 +47,9 @@ def list_(
     for row in rows.to_dict("records"):
         name = f"{row['router']} {row['variant']}".strip() + (f" ({row['source']})" if row["source"] != "own" else "")
         loss = row["loss_validation"]
-        figures = (row["experts"], row["k"], f"{row['routing_frequency']:g}", row["seed"], row["status"], row["step"])
-        made.add_row(
-            row["run_id"], name, row["size"], *map(str, figures), "–" if loss != loss or loss is None else f"{loss:.4f}"
-        )
+        step = "–" if pd.isna(row["step"]) else row["step"]  # a table of losses alone has no steps
+        figures = (row["experts"], row["k"], f"{row['routing_frequency']:g}", row["seed"], row["status"], step)
+        made.add_row(row["run_id"], name, row["size"], *map(str, figures), "–" if pd.isna(loss) else f"{loss:.4f}")
     show(made)
 
 
@@ -83,9 +87,10 @@ def show(
     if found.result:
         output.show(f"  result   {_flat(found.result)}")
     elif last:
-        output.show(f"  at step  {last['step']:,}: loss {last['loss']:.4f}")
+        loss = f": loss {last['loss']:.4f}" if "loss" in last else ""
+        output.show(f"  at step  {last['step']:,}{loss}")
     if found.failure:
-        output.show(f"  failed   {found.failure['reason']} (log: {found.folder / OUTPUT})")
+        output.show(f"  failed   {found.failure.get('reason', 'without a reason')} (log: {found.folder / OUTPUT})")
 
 
 @app.command()
@@ -104,7 +109,8 @@ def diff(
     if as_json:
         print_json(found)
     else:
-        typer.echo("\n".join(found) or "they are the same run.")
+        for line in found or ["they are the same run."]:
+            say(line)
 
 
 @app.command()
@@ -116,13 +122,14 @@ def export(
     everything: Annotated[bool, typer.Option("--all", help="Imported runs too, with a column from_table.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace the file.")] = False,
 ) -> None:
-    """The run table: one row per run and evaluation, as `fit`, `compare` and `report` read it."""
-    from routelaw.runs.files import write_runs
+    """The run table: one row per run and evaluation, as `fit`, `compare` and `report` read it. Of a store, or of the
+    folder of one run."""
+    from routelaw.runs.files import read_runs, write_runs
     from routelaw.runs.listing import export_table
 
-    table = export_table(_store(store), everything=everything)
+    table = read_runs(store) if _is_run(store) else export_table(_store(store), everything=everything)
     write_runs(table, out, force=force)
-    typer.echo(f"{out}: {table.frame['run_id'].nunique()} runs, {len(table.frame)} rows")
+    say(f"{out}: {table.frame['run_id'].nunique()} runs, {len(table.frame)} rows")
 
 
 @app.command("import")
@@ -132,13 +139,19 @@ def import_(
     name: Annotated[str | None, typer.Option(help="What to call it; the file's name unless given.")] = None,
 ) -> None:
     """Keep other people's runs beside one's own. They are shown together and never fitted together."""
+    from routelaw.errors import InputError
     from routelaw.runs.files import read_runs
     from routelaw.runs.listing import import_table
     from routelaw.runs.store import Store
 
+    if _is_run(store):
+        raise InputError(f"{store} is the folder of one run; give the folder of a store.")
     called = name or table.name.partition(".")[0]
-    count = import_table(Store(store), read_runs(table), called)
-    typer.echo(f"{count} runs of {table} are in {store} as {called}")
+    read = read_runs(table)
+    count = import_table(Store(store), read, called)
+    for warning in read.warnings:
+        note(warning, "warning")
+    say(f"{count} runs of {table} are in {store} as {called}")
 
 
 @app.command()
@@ -148,20 +161,14 @@ def remove(
     yes: Annotated[bool, typer.Option("--yes", help="Do it without asking.")] = False,
 ) -> None:
     """Remove runs for good, with their checkpoints and attempts; also an imported table, by its name."""
-    from routelaw.errors import InputError
-
     kept = _store(store)
-    known = {run.run_id: run for run in kept.runs()}
-    for run_id in runs:
-        if run_id not in known and run_id not in kept.imported():
-            raise InputError(f"{store} has no run or imported table {run_id!r}; to remove takes the whole id.")
-        if run_id in known and known[run_id].status == "running":
-            raise InputError(f"run {run_id} is being trained; stop it first.")
-    if not yes and not typer.confirm(f"Remove {', '.join(runs)} from {store} for good?"):
+    for name in runs:
+        kept.check_removable(name)
+    if not yes and not typer.confirm(printable(f"Remove {', '.join(runs)} from {store} for good?")):
         raise typer.Exit(1)
-    for run_id in runs:
-        kept.remove(run_id)
-    typer.echo(f"removed {', '.join(runs)}")
+    for name in dict.fromkeys(runs):
+        kept.remove(name)
+    say(f"removed {', '.join(runs)}")
 
 
 def _store(path: Path):
@@ -170,7 +177,15 @@ def _store(path: Path):
 
     if not path.is_dir():
         raise InputError(f"{path}: there is no such folder of runs.")
+    if _is_run(path):
+        raise InputError(f"{path} is the folder of one run; give the folder that it lies in, {path.resolve().parent}.")
     return Store(path)
+
+
+def _is_run(path: Path) -> bool:
+    from routelaw.runs.folders import EVALUATIONS
+
+    return (path / EVALUATIONS).exists()
 
 
 def _flat(values: dict) -> str:

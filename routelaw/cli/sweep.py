@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from routelaw.cli.output import note
+
 if TYPE_CHECKING:
     from routelaw.runs.store import Store
     from routelaw.sweeps.estimate import SweepEstimate
@@ -34,7 +36,7 @@ def sweep(
         bool, typer.Option("--measure", help="Time a few steps of every shape for the estimate.")
     ] = False,
     price: Annotated[
-        float | None, typer.Option(min=0, help="Price of one device for an hour, for the estimate.")
+        float | None, typer.Option(min=0, max=1e9, help="Price of one device for an hour, for the estimate.")
     ] = None,
     device_name: Annotated[
         str | None, typer.Option(help="Estimate for a device that is not here: h100, h200, a100 …")
@@ -46,10 +48,14 @@ def sweep(
     address: Annotated[
         str | None, typer.Option(help="ray: the cluster's address; one that runs here unless given.")
     ] = None,
-    cpus_per_run: Annotated[float, typer.Option(min=0, help="ray: CPUs set aside for each process of a run.")] = 1.0,
+    cpus_per_run: Annotated[
+        float | None,
+        typer.Option(min=0, max=1e6, help="ray: CPUs set aside for each process of a run.", show_default="1"),
+    ] = None,
     gpus_per_run: Annotated[
-        float, typer.Option(min=0, help="ray: GPUs for each process of a run; 0.25: four runs share one.")
-    ] = 0.0,
+        float | None,
+        typer.Option(min=0, max=1e6, help="ray: GPUs for each process; 0.25: four runs share one.", show_default="0"),
+    ] = None,
     plugin: Annotated[
         list[Path] | None, typer.Option(help="A Python file that registers a router. Code, so only what you trust.")
     ] = None,
@@ -64,16 +70,32 @@ def sweep(
     from routelaw.cli.run_tables import settings_of
     from routelaw.cli.sweep_screen import show_end, show_estimate
     from routelaw.errors import InputError
+    from routelaw.kernels.cpu_bfloat16 import make_safe
     from routelaw.runs.store import Store
     from routelaw.sweeps.estimate import too_large
     from routelaw.sweeps.machine import Machine
 
     one_of(backend, BACKENDS, "--backend")
+    _refuse_without_effect(
+        {
+            "--jobs": (jobs, backend == "local", "--backend local"),
+            "--address": (address, backend == "ray", "--backend ray"),
+            "--cpus-per-run": (cpus_per_run, backend == "ray", "--backend ray"),
+            "--gpus-per-run": (gpus_per_run, backend == "ray", "--backend ray"),
+            "--price": (price, dry_run, "--dry-run"),
+            "--device-name": (device_name, dry_run, "--dry-run"),
+            "--measure": (measure or None, dry_run, "--dry-run"),
+        }
+    )
     overrides = settings_of(set_ or []) | ({} if corpus is None else {"corpus": str(corpus)})
     planned, kept = understood(file, overrides, plugin or []), Store(store)
-    ray = Ray(address, cpus_per_run, gpus_per_run) if backend == "ray" else None
+    ray = None
+    if backend == "ray":
+        ray = Ray(address, 1.0 if cpus_per_run is None else cpus_per_run, gpus_per_run or 0.0)
     executions = [run.execution for run in planned.runs]
     machine = Machine.on_cluster(executions, ray.cpus, ray.gpus) if ray else Machine.here(executions, jobs)
+    if ray is None and machine.device == "cpu" and any(each.precision == "bfloat16" for each in executions):
+        make_safe(note)  # here, so that all workers inherit it
     if dry_run or ray is None:  # what a cluster's nodes have is known to them alone
         if ray and machine.device == "cuda" and not device_name:
             raise InputError("say which GPU the cluster has, with --device-name, to estimate for it.")
@@ -90,6 +112,15 @@ def sweep(
         show_end(planned, kept, failed)
     if failed:
         raise typer.Exit(SOME_FAILED)
+
+
+def _refuse_without_effect(options: dict[str, tuple[Any, bool, str]]) -> None:
+    """Options that were given, whether they are used, and with what they would be."""
+    from routelaw.errors import InputError
+
+    for name, (given, used, where) in options.items():
+        if given is not None and not used:
+            raise InputError(f"{name} has no effect without {where}: leave it out.")
 
 
 @dataclass(frozen=True)
@@ -176,10 +207,11 @@ def carried_out(
     missing = [run for run in sweep.runs if not store.ended(run.spec.run_id)]
     if len(missing) < len(sweep.runs) and not quiet:
         count = len(sweep.runs) - len(missing)
-        typer.echo(f"{count} of {len(sweep.runs)} runs are in {store.path} already.", err=True)
+        note(f"{count} of {len(sweep.runs)} runs are in {store.path} already.")
     if not missing:
         return {}
     store.check_writable()
+    _say_what_is_dated_ahead(store)
     runs = sorted(missing, key=lambda run: -work(run.spec))
     tasks = [Task.of(run, machine.execution(run.execution), store, plugins) for run in runs]
     if ray is None:
@@ -187,6 +219,19 @@ def carried_out(
     else:
         events = run_on_ray(tasks, store, address=ray.address, cpus=ray.cpus, gpus=ray.gpus)
     return watch(events, sweep, store, quiet=quiet)
+
+
+def _say_what_is_dated_ahead(store: Store) -> None:
+    """A lease from the future would hold its run for ever; it is taken for lost, which its owner should hear of."""
+    from routelaw.runs.leases import dated_ahead, host_of
+
+    for run in store.runs():
+        if not run.ended and (ahead := dated_ahead(run.folder)):
+            host = str(host_of(run.folder)).partition("/")[0]
+            note(
+                f"the lease of host {host} on run {run.run_id} is dated {ahead:.0f} s ahead of this file system's "
+                "clock, so its process is taken for lost and the run goes on here."
+            )
 
 
 def _summary(sweep: Sweep, store: Store, failed: dict[str, str]) -> dict[str, Any]:

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from routelaw.formatting import printable
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import FrameType
@@ -52,7 +54,7 @@ def watch(events: Iterator[Event], sweep: Sweep, store: Store, *, quiet: bool) -
                 if not isinstance(event, Tick):
                     line = _line(event, specs, store, progress, failed)
                     if line and not quiet:
-                        live.console.print(line, markup=False, soft_wrap=True)
+                        live.console.print(printable(line), markup=False, soft_wrap=True)
                 if console.is_terminal:
                     live.update(_screen(progress), refresh=True)
         except KeyboardInterrupt:
@@ -86,7 +88,7 @@ def _on_interrupt(say: Callable[[], None]) -> Iterator[None]:
 def _line(
     event: Event, specs: dict[str, RunSpec], store: Store, progress: SweepProgress, failed: dict[str, str]
 ) -> str:
-    from routelaw.sweeps.events import Lost, RunEnded, RunFailed
+    from routelaw.sweeps.events import Lost, RunEnded, RunFailed, Waiting
 
     if isinstance(event, RunEnded):
         result = store.find(event.run_id).result
@@ -96,6 +98,8 @@ def _line(
     if isinstance(event, RunFailed):
         failed[event.run_id] = event.reason
         return f"{_count(progress)} {describe(specs[event.run_id])} FAILED: {event.reason}"
+    if isinstance(event, Waiting):
+        return f"{_count(progress)} {describe(specs[event.run_id])}: held by {event.holder}; waiting for it"
     if isinstance(event, Lost):
         return (
             f"{_count(progress)} {describe(specs[event.run_id])}: {event.reason}; it goes on from its last checkpoint"
@@ -106,6 +110,7 @@ def _line(
 def _screen(progress: SweepProgress) -> Group:
     from rich.console import Group
     from rich.progress_bar import ProgressBar
+    from rich.text import Text
 
     from routelaw.cli.output import table
 
@@ -120,7 +125,7 @@ def _screen(progress: SweepProgress) -> Group:
             _clock(row.seconds_left),
         )
     head = f"{_count(progress)} {progress.share:.0%}{_left(progress.seconds_left)}"
-    return Group(made, head, ProgressBar(total=1.0, completed=progress.share, width=60))
+    return Group(made, Text(head), ProgressBar(total=1.0, completed=progress.share, width=60))
 
 
 def show_estimate(sweep: Sweep, estimate: SweepEstimate) -> None:

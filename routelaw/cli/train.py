@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from routelaw.cli.output import note
+
 if TYPE_CHECKING:
     from routelaw.corpus import Corpus
     from routelaw.specs.run import ExecutionSpec, RunSpec
+    from routelaw.training.ranks import Rank
     from routelaw.training.run import Progress, Result
 
 
@@ -97,6 +100,7 @@ def train(
         others = _other_corpora(evaluate_on or [], verify=rank.first)
         folder = out or Path("runs") / meant.run_id
         check_run(meant, execution, {"validation": opened, **others})
+        _check_memory(meant, execution, rank)
         if rank.among_others:
             check_world(execution.layout, rank)
         if execution.layout.world > 1 and not rank.among_others:
@@ -115,6 +119,23 @@ def train(
         raise typer.Exit(DIVERGED)
 
 
+def _check_memory(spec: RunSpec, execution: ExecutionSpec, rank: Rank) -> None:
+    """A run that does not fit is refused now, with the number, and not ended by the system later."""
+    from routelaw.errors import InputError
+    from routelaw.specs.footprint import footprint_of
+    from routelaw.sweeps.memory import complaint, floor_here, need_of, room_here
+    from routelaw.training.device import resolve_device, resolve_precision
+
+    device = resolve_device(execution.device)
+    gpu = device.type == "cuda"
+    precision = str(resolve_precision(execution.precision, device)).removeprefix("torch.")
+    memory = footprint_of(spec, execution, precision, gpu)
+    processes = rank.on_this_machine if rank.among_others else execution.layout.world
+    need, room = need_of(memory, gpu, False, floor_here()), room_here(gpu, processes, processes)
+    if problem := complaint("the run", memory, need, room, jobs=1, experts=spec.router.experts):
+        raise InputError(problem)
+
+
 def _launched(execution: ExecutionSpec, folder: Path) -> int:
     """The same command in as many processes as the layout has; its exit code."""
     import sys
@@ -130,9 +151,9 @@ def _launched(execution: ExecutionSpec, folder: Path) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     if ended.code < 0 or ended.code not in (0, WRONG_INPUT, DIVERGED, STOOD_STILL, LOST_CONTACT, INTERRUPTED):
-        typer.echo(f"error: {ended.reason}, so the run has ended.", err=True)
+        note(f"{ended.reason}, so the run has ended.", "error")
     if ended.code < 0 or ended.code in (STOOD_STILL, LOST_CONTACT):
-        typer.echo(f"note: the same command goes on from the last checkpoint in {folder}.", err=True)
+        note(f"the same command goes on from the last checkpoint in {folder}.")
     return 128 - ended.code if ended.code < 0 else ended.code
 
 
@@ -184,7 +205,7 @@ def _trained(
     from routelaw.training.run import run
     from routelaw.training.tracking import tracking
 
-    columns = (MofNCompleteColumn(), BarColumn(bar_width=20), TextColumn("{task.fields[line]}"))
+    columns = (MofNCompleteColumn(), BarColumn(bar_width=20), TextColumn("{task.fields[line]}", markup=False))
     with progress(*columns, quiet=quiet) as bar, tracking(track, folder, spec, execution.log_every) as follow:
         task = bar.add_task("", total=spec.train.steps, line="")
 
@@ -193,17 +214,14 @@ def _trained(
             bar.update(task, completed=seen.info.step, line=_line(seen))
             if seen.losses and not quiet:
                 losses = ", ".join(f"{key} {_loss(value)}" for key, value in seen.losses.items())
-                bar.console.print(f"step {seen.info.step}: {losses}", highlight=False)
-
-        def notice(sentence: str) -> None:
-            typer.echo(f"note: {sentence}", err=True)
+                bar.console.print(f"step {seen.info.step}: {losses}", highlight=False, markup=False)
 
         try:
-            return run(spec, execution, corpus, folder, others=others, observe=observe, notice=notice)
+            return run(spec, execution, corpus, folder, others=others, observe=observe, notice=note)
         except KeyboardInterrupt:
             if not Rank.here().first:
                 raise typer.Exit(INTERRUPTED) from None
-            typer.echo(f"stopped; the same command continues from the last checkpoint in {folder}.", err=True)
+            note(f"stopped; the same command continues from the last checkpoint in {folder}.")
             raise typer.Exit(INTERRUPTED) from None
 
 

@@ -6,7 +6,6 @@ sha256 of the whole when asked: a cut file is always noticed, a flipped bit in t
 
 from __future__ import annotations
 
-import hashlib
 import os
 import struct
 import zlib
@@ -17,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from routelaw.errors import InputError
+from routelaw.files import open_regular, sha256_of
 
 MAGIC = b"routelaw-numbers"
 HEADER_BYTES = 64
@@ -70,15 +70,10 @@ def record_of(path: Path, count: int = 0) -> FileRecord:
     return FileRecord(path.name, path.stat().st_size, sha256_of(path), count)
 
 
-def sha256_of(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def open_array(directory: Path, record: FileRecord, kind: str, dtype: np.dtype) -> np.ndarray:
     """The numbers, memory-mapped and read-only, after the checks that cost nothing."""
     path, dtype = check_size(directory, record), dtype.newbyteorder("<")
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         header = file.read(HEADER_BYTES)
     if record.bytes != HEADER_BYTES + record.count * dtype.itemsize or header != _header(kind, dtype, record.count):
         raise InputError(

@@ -14,9 +14,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from routelaw.corpus.manifest import TRAIN, VALIDATION
 from routelaw.corpus.permutation import draw, permute
 from routelaw.corpus.shards import Corpus, Split
-from routelaw.corpus.splits import TRAIN, VALIDATION
 from routelaw.errors import InputError
 
 

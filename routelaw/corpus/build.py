@@ -18,16 +18,29 @@ import numpy as np
 from routelaw.corpus.arrays import record_of
 from routelaw.corpus.encode import encode_chunks
 from routelaw.corpus.fragments import Fragment, bundle, document_hash
-from routelaw.corpus.manifest import MANIFEST, UNFINISHED, Manifest, SplitRecord, read_manifest, write_manifest
+from routelaw.corpus.manifest import (
+    LARGEST_VOCABULARY,
+    MANIFEST,
+    TRAIN,
+    UNFINISHED,
+    VALIDATION,
+    Manifest,
+    SplitRecord,
+    read_manifest,
+    write_manifest,
+)
 from routelaw.corpus.moving import move_document
 from routelaw.corpus.shards import Corpus, open_corpus
-from routelaw.corpus.sources import Reading, find_files, read_documents
-from routelaw.corpus.splits import SHARD_TOKENS, TRAIN, VALIDATION, Division, SplitWriter, is_held_out
+from routelaw.corpus.sources import PYTHON, Reading, find_files, read_documents
+from routelaw.corpus.splits import SHARD_TOKENS, Division, SplitWriter, is_held_out
 from routelaw.corpus.tokenizer import Tokenizer, read_tokenizer
 from routelaw.corpus.tokenizer_training import train_tokenizer
 from routelaw.errors import InputError
 
 TOKENIZER = "tokenizer.model"
+
+USUAL_SHARE, SMALL_SHARE = 0.005, 0.05
+"""Of documents held out: of text in general, and of the Python library, where the first would hold out two or three."""
 
 Progress = Callable[[str, int, int], None]
 """Told the phase, the bytes of the sources read in it, and all there are."""
@@ -39,7 +52,7 @@ def build_corpus(
     *,
     vocabulary: int = 32_000,
     tokenizer: str | Path | None = None,
-    validation: float = 0.005,
+    validation: float | None = None,
     reading: Reading | None = None,
     workers: int | None = None,
     shard_tokens: int = SHARD_TOKENS,
@@ -49,15 +62,20 @@ def build_corpus(
     """Build a corpus at `out` and open it. The result does not depend on `workers`.
 
     `validation` is the share of documents held out, chosen by the hash of their text; above 0 it holds out at least
-    one document (that with the smallest hash), and leaves at least one. With several workers a script must call this
+    one document (that with the smallest hash), and leaves at least one. Unless given it is 0.005; of the Python
+    library, which has some hundred documents, 0.05. With several workers a script must call this
     under `if __name__ == "__main__"`, for they are started afresh.
     """
     out, reading = Path(out), reading or Reading()
     workers = workers or available_cores()
+    if validation is None:
+        validation = SMALL_SHARE if [str(source) for source in sources] == [PYTHON] else USUAL_SHARE
     if not 0 <= validation <= 0.5:
         raise InputError(f"--validation is a share between 0 and 0.5, not {validation:g}.")
     if workers < 1 or shard_tokens < 1 or vocabulary < 1:
         raise InputError("--workers, --vocabulary and the tokens of a shard must be at least 1.")
+    if vocabulary > LARGEST_VOCABULARY:
+        raise InputError(f"--vocabulary must be at most {LARGEST_VOCABULARY:,}, not {vocabulary:,}.")
     files = find_files(sources)
     with _appearing(out, force) as directory:
         text = _Text(files, reading, progress)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from routelaw.errors import InputError
+from routelaw.files import open_regular
 
 BLOCK_BYTES = 1 << 18
 CODECS = (".gz", ".xz", ".zst")
@@ -20,11 +21,7 @@ Advance = Callable[[int], None]
 
 def read_blocks(path: Path, advance: Advance) -> Iterator[bytes]:
     """The content of a .gz, .xz or .zst file unpacked, of any other file as it is."""
-    try:
-        raw = path.open("rb")
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror}).") from None
-    with raw:
+    with open_regular(path) as raw:
         try:
             stream, seen = _unpack(raw, path.suffix.lower()), 0
             while block := stream.read(BLOCK_BYTES):

@@ -10,10 +10,15 @@ from typing import Any
 
 from routelaw.corpus.arrays import FileRecord
 from routelaw.errors import InputError
+from routelaw.files import read_json
+from routelaw.specs.files import from_mapping
 
 MANIFEST = "manifest.json"
 FORMAT = "routelaw corpus 1"
 UNFINISHED = ".part"
+TRAIN, VALIDATION = "train", "validation"
+LARGEST_VOCABULARY = 10_000_000
+"""The largest in use have a quarter of a million tokens."""
 
 
 @dataclass(frozen=True)
@@ -64,41 +69,38 @@ def read_manifest(path: Path) -> Manifest:
     file = path / MANIFEST
     if path.name.endswith(UNFINISHED):
         raise InputError(f"{path}: an unfinished build, left by a process that was killed; delete it and build again.")
-    try:
-        content = json.loads(file.read_bytes())
-    except OSError as error:
-        raise InputError(
-            f"{path}: not a corpus (no {MANIFEST}: {error.strerror}); make one with `routelaw corpus build`."
-        ) from None
-    except ValueError:
-        raise InputError(f"{file}: the manifest is damaged (not JSON); build the corpus again.") from None
+    if not file.exists():
+        raise InputError(f"{path}: not a corpus (no {MANIFEST} in it); make one with `routelaw corpus build`.")
+    content = read_json(file)
     if not isinstance(content, dict) or content.pop("sha256", None) != _digest(content):
         raise InputError(
             f"{file}: the manifest is damaged (it does not match its own checksum); build the corpus again."
         )
-    if content["format"] != FORMAT:
-        raise InputError(
-            f"{file}: made by another version ({content['format']!r}, not {FORMAT!r}); build the corpus again."
-        )
-    return Manifest(
-        vocabulary=content["vocabulary"],
-        end_of_text=content["end_of_text"],
-        tokenizer=FileRecord(**content["tokenizer"]),
-        splits={name: _split_record(record) for name, record in content["splits"].items()},
-        validation_share=content["validation_share"],
-        documents_from=content["documents_from"],
-    )
+    if (made_as := content.pop("format", None)) != FORMAT:
+        raise InputError(f"{file}: made by another version ({made_as!r}, not {FORMAT!r}); build the corpus again.")
+    stored_id = content.pop("id", None)
+    manifest = from_mapping(Manifest, content, str(file))
+    _check(manifest, stored_id, file)
+    return manifest
 
 
-def _split_record(record: dict[str, Any]) -> SplitRecord:
-    return SplitRecord(
-        documents=record["documents"],
-        tokens=record["tokens"],
-        bytes=record["bytes"],
-        shards=tuple(FileRecord(**shard) for shard in record["shards"]),
-        index=FileRecord(**record["index"]),
-        frequencies=FileRecord(**record["frequencies"]),
-    )
+def _check(manifest: Manifest, stored_id: object, file: Path) -> None:
+    """What types cannot say. A manifest is a file like any other: its checksum shows damage, and no intention."""
+    counts = [n for s in manifest.splits.values() for n in (s.documents, s.tokens, s.bytes)]
+    counts += [n for record in manifest.files for n in (record.bytes, record.count)]
+    wrong = {
+        "its id": stored_id != manifest.id,
+        "the vocabulary": not 1 <= manifest.vocabulary <= LARGEST_VOCABULARY,
+        "the end of text": not 0 <= manifest.end_of_text < manifest.vocabulary,
+        "the splits": set(manifest.splits) != {TRAIN, VALIDATION},
+        "a count": min(counts, default=0) < 0,
+        "the name of a file": any(Path(record.file).name != record.file for record in manifest.files),
+    }
+    for what, is_wrong in wrong.items():
+        if is_wrong:
+            raise InputError(
+                f"{file}: the manifest is damaged ({what} cannot be what it says); build the corpus again."
+            )
 
 
 def _digest(content: dict[str, Any]) -> str:

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 
 from routelaw.corpus.arrays import open_array
-from routelaw.corpus.manifest import SplitRecord
+from routelaw.corpus.manifest import TRAIN, VALIDATION, SplitRecord
 from routelaw.corpus.shards import Tokens
-from routelaw.corpus.splits import INDEX_TYPE, TRAIN, VALIDATION, SplitWriter
+from routelaw.corpus.splits import INDEX_TYPE, SplitWriter
 
 SLICE_TOKENS = 1 << 20
 

@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 
 from routelaw.corpus.arrays import check_content, open_array
-from routelaw.corpus.manifest import Manifest, SplitRecord, read_manifest
-from routelaw.corpus.splits import INDEX_TYPE, TRAIN, VALIDATION
+from routelaw.corpus.manifest import TRAIN, VALIDATION, Manifest, SplitRecord, read_manifest
+from routelaw.corpus.splits import INDEX_TYPE
 from routelaw.corpus.tokenizer import Tokenizer, token_type
 from routelaw.errors import InputError
+from routelaw.files import read_bytes
 
 
 class Tokens:
@@ -87,7 +88,7 @@ class Corpus:
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
-        return Tokenizer((self.path / self.manifest.tokenizer.file).read_bytes(), str(self.path))
+        return Tokenizer(read_bytes(self.path / self.manifest.tokenizer.file), str(self.path))
 
     def split(self, name: str) -> Split:
         if name not in self.splits:

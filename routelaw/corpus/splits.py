@@ -10,7 +10,6 @@ from routelaw.corpus.arrays import ArrayWriter, FileRecord
 from routelaw.corpus.encode import Encoded
 from routelaw.corpus.manifest import SplitRecord
 
-TRAIN, VALIDATION = "train", "validation"
 SHARD_TOKENS = 1 << 27
 INDEX_TYPE = np.dtype("<u8")
 

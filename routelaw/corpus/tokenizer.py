@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from routelaw.errors import InputError
+from routelaw.files import read_bytes
 
 END_OF_TEXT = "<|endoftext|>"
 SPACE_SIGN = "\u2581"
@@ -133,10 +134,7 @@ def token_type(vocabulary: int) -> str:
 
 
 def read_tokenizer(path: Path) -> Tokenizer:
-    try:
-        return Tokenizer(path.read_bytes(), str(path))
-    except OSError as error:
-        raise InputError(f"{path}: the tokenizer cannot be read ({error.strerror}).") from None
+    return Tokenizer(read_bytes(path), str(path))
 
 
 def sentencepiece() -> Any:

@@ -1,7 +1,12 @@
-"""One model on one text: the likelihood of all of it, or, of a text named lambada, of the last words."""
+"""One model on one text: the likelihood of all of it, or, of a text named lambada, of the last words.
+
+One name is one metric. `loss_lambada` is the loss of the last words, `loss_lambada_text` that of the whole text, and
+training, which evaluates whole texts, takes no text by the first name (`check_whole_texts`).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,13 +15,29 @@ import torch
 
 from routelaw.corpus.sources import Reading
 from routelaw.corpus.tokenizer import Tokenizer
+from routelaw.errors import InputError
 from routelaw.evaluation.lambada import last_words
 from routelaw.evaluation.likelihood import masked_likelihood
 from routelaw.evaluation.texts import TokenStream, read_passages
 from routelaw.evaluation.windows import batched, strided_windows
 from routelaw.model.transformer import Transformer
 
-LAMBADA = "lambada"
+LAMBADA, WHOLE = "lambada", "_text"
+
+
+def is_last_word(name: str) -> bool:
+    """Whether a text of this name is measured by the last word of its passages: lambada, lambada_test and the like."""
+    return name.lower().startswith(LAMBADA) and not name.lower().endswith(WHOLE)
+
+
+def check_whole_texts(names: Iterable[str]) -> None:
+    """Refuse names that mean the last word where the whole text is measured."""
+    for name in names:
+        if is_last_word(name):
+            raise InputError(
+                f"loss_{name} is the loss of the last words, and training evaluates whole texts: call this one "
+                f"{name}{WHOLE}, and measure the last words with `routelaw eval`."
+            )
 
 
 @dataclass(frozen=True)
@@ -53,7 +74,7 @@ def run_trial(
     errors: str = "strict",
 ) -> Trial:
     """`limit` bounds the documents or passages. Windows move on by half a sequence unless told otherwise."""
-    if name.lower().startswith(LAMBADA):
+    if is_last_word(name):
         texts = read_passages(path, Reading(documents=documents or "line", key=key, errors=errors), limit)
         words = last_words(model, tokenizer, texts, device)
         figures = {

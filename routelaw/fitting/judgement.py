@@ -13,6 +13,7 @@ from routelaw.fitting.intervals import DEFAULT_DRAWS, DEFAULT_LEVEL, Draws, Inte
 from routelaw.fitting.profile import profile_intervals
 from routelaw.fitting.quantities import Quantity, derived_quantities, parameter_quantities
 from routelaw.fitting.validation import Validation, validate
+from routelaw.laws.law import Law
 
 DEFAULT_METHOD: Method = "size-bootstrap"
 FAR_BEYOND = 10.0
@@ -151,6 +152,10 @@ def _open_ends_profiled(fit: Fit, draws: Draws, quantities: list[Quantity], leve
     return made
 
 
+def unbounded(law: Law) -> str:
+    return f"N̄_max is unbounded under law {law.name}, which does not saturate in E: more experts help without end."
+
+
 def _doubts(
     fit: Fit, quantities: list[Quantity], intervals: dict[str, Interval], derived: dict[str, float], level: float
 ) -> list[str]:
@@ -181,6 +186,8 @@ def _doubts(
             f"n_cut = {cut:.3g} lies {cut / largest:.0f} times beyond the largest size fitted ({largest:.3g}): "
             f"it depends on the form of the law as much as on the data."
         )
+    if np.isinf(derived.get("epc_max", 0.0)):
+        doubts.append(unbounded(fit.law))
     if cut is not None and np.isinf(cut):
         doubts.append(f"under law {fit.law.name} routing never stops helping: there is no n_cut.")
     return doubts

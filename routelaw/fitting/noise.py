@@ -14,7 +14,7 @@ import numpy as np
 from scipy import special
 
 from routelaw.fitting.intervals import DEFAULT_LEVEL
-from routelaw.fitting.points import SAME_MODEL
+from routelaw.fitting.points import seed_groups
 from routelaw.runs.table import FINISHED, RunTable, last_status
 
 
@@ -43,7 +43,7 @@ def noise_floor(table: RunTable, target: str = "loss_validation", level: float =
     """The spread over seeds at the end of finished runs; None where no model has two of them."""
     rows = table.frame[(last_status(table.frame) == FINISHED) & table.frame[target].notna()]
     last = rows.sort_values("step", kind="stable").groupby("run_id", sort=False).tail(1)
-    groups = last.groupby([*SAME_MODEL, "tokens_planned"], dropna=False)[target]
+    groups = last.groupby(seed_groups(last))[target]
     seeds = [losses.to_numpy(float) for _, losses in groups if len(losses) > 1]
     if not seeds:
         return None

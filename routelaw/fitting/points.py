@@ -2,6 +2,9 @@
 
 A router's fit takes the last row with a value of each of its runs, and the dense runs as E = 1; runs that differ only
 in their seed are averaged into one point; a law in (N, E) takes one (K, R). Whatever is left out is said.
+
+Two runs are seeds of one model only if nothing in the table tells them apart: neither how long they were trained nor
+any column of `TELLS_APART`. Models of which there are such runs are separate points, and a warning says so.
 """
 
 from __future__ import annotations
@@ -24,6 +27,14 @@ SAME_LENGTH = 1.05
 """Runs whose lengths differ by less than this factor count as equally long."""
 NUMERIC = ("active_params", "experts", "k", "routing_frequency", "total_params", "flops_per_token", "step")
 SAME_MODEL = ["router", "variant", "size", "active_params", "experts", "k", "routing_frequency"]
+LENGTHS = ("tokens_planned", "tokens", "step")
+"""How long a run was trained, by the first of these columns that is given throughout."""
+TELLS_APART = (
+    "total_params", "flops_per_token", "granularity", "shared_experts", "embedding_params", "learning_rate",
+    "batch_tokens", "recipe",
+)  # fmt: skip
+"""Columns in which seeds of one model do not differ, as far as a table has them."""
+CORPUS = "corpus"
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +53,8 @@ class Points:
     left_out: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     source: str = ""
+    model: Array | None = None
+    """Number of the model that each point is, or is a seed of; None where nobody counted."""
 
     def __len__(self) -> int:
         return len(self.loss)
@@ -65,6 +78,7 @@ class Points:
             size=self.size[mask],
             dense=self.dense[mask],
             left_out=(*self.left_out, note) if note else self.left_out,
+            model=None if self.model is None else self.model[mask],
         )
 
 
@@ -95,6 +109,7 @@ def select_points(
     _one_source(table)
     frame = _rows_of(table, router, target, include_dense)
     left_out: list[str] = []
+    frame = _one_corpus(frame, left_out)
     frame = _keep(frame, last_status(frame) == FINISHED, "not finished", left_out)
     variant = _one_variant(frame, router, variant, table.source)
     frame = _keep(frame, _of_variant(frame, router, variant), f"of another variant than {variant!r}", left_out)
@@ -133,8 +148,53 @@ def select_points(
             f"fit it to dense runs, or choose a law in (N, E)."
         )
     points = _to_points(frame, router, target, average_seeds, table.source)
-    warnings = () if law is not None and law.along_training else _lengths_apart(points.x["step"])
-    return replace(points, left_out=tuple(left_out), warnings=warnings)
+    warnings = [*table.warnings, *_kept_apart(frame)]
+    if law is None or not law.along_training:
+        warnings += _lengths_apart(frame)
+    return replace(points, left_out=tuple(left_out), warnings=tuple(warnings))
+
+
+def seed_groups(frame: pd.DataFrame) -> pd.Series:
+    """The number of the model that each run is a seed of. `frame` has one row per run, or several at the same steps."""
+    columns = [*SAME_MODEL, *(name for name in TELLS_APART if name in frame)]
+    model_N = frame.groupby(columns, sort=False, dropna=False).ngroup().to_numpy()
+    name, length = _length_of(frame)
+    # A plan is exact, and so is a table of last rows alone; last evaluations of equal runs may be a step apart.
+    tolerance = SAME_LENGTH if name != "tokens_planned" and frame["step"].notna().all() else 1.0
+    length_N = length.to_numpy(float, na_value=np.nan)
+    group_N, group, model, shortest = np.empty(len(frame), int), -1, -1, 0.0
+    for row in np.lexsort((length_N, model_N)):
+        # Lengths are compared with the shortest of their group: of many, each near the next, the last are far apart.
+        if model_N[row] != model or length_N[row] > tolerance * max(shortest, 1):
+            group, model, shortest = group + 1, model_N[row], length_N[row]
+        group_N[row] = group
+    return pd.Series(group_N, index=frame.index)
+
+
+def _length_of(frame: pd.DataFrame) -> tuple[str, pd.Series]:
+    """The column that says how long runs were trained, and its values; steps of the same run are not lengths."""
+    for name in LENGTHS[: -1 if frame["run_id"].duplicated().any() else None]:
+        if frame[name].notna().all():
+            return name, frame[name].astype(float)
+    return "", pd.Series(np.nan, index=frame.index)
+
+
+def _kept_apart(frame: pd.DataFrame) -> list[str]:
+    """A warning where runs look like seeds of one model and differ in more than that."""
+    models = frame.groupby(SAME_MODEL, sort=False, dropna=False)
+    several = seed_groups(frame).groupby(models.ngroup()).nunique() > 1
+    if not several.any():
+        return []
+    name, length = _length_of(frame)
+    columns = {name: length} if name else {}
+    columns |= {name: frame[name] for name in TELLS_APART if name in frame}
+    number = models.ngroup()
+    differ = [
+        name for name, cells in columns.items() if (cells.groupby(number).nunique(dropna=False)[several] > 1).any()
+    ]
+    count = int(several.sum())
+    what = f"{count} models have" if count > 1 else "one model has"
+    return [f"{what} runs that differ in {', '.join(differ)}: these are separate points, not seeds of one model."]
 
 
 def _one_length(frame: pd.DataFrame, left_out: list[str]) -> pd.DataFrame:
@@ -150,19 +210,36 @@ def _one_length(frame: pd.DataFrame, left_out: list[str]) -> pd.DataFrame:
     return frame
 
 
-def _lengths_apart(steps_N: Array) -> tuple[str, ...]:
-    """A warning where last evaluations are far apart, so that some runs may not have been trained to their end."""
-    steps_N = steps_N[np.isfinite(steps_N)]
-    if steps_N.size == 0 or steps_N.max() <= SAME_LENGTH * max(steps_N.min(), 1):
-        return ()
-    return (f"the last evaluations range from step {steps_N.min():g} to {steps_N.max():g}: lengths may be mixed.",)
+def _lengths_apart(frame: pd.DataFrame) -> list[str]:
+    """A warning where runs were trained for quite different lengths, or some of them not to their end."""
+    said = []
+    lengths = {name: frame[name].dropna().astype(float) for name in ("step", "tokens")}
+    if lengths["step"].empty or lengths["tokens"].size:
+        del lengths["step"]  # tokens say it better: batches may differ
+    for name, values in lengths.items():
+        if values.size and values.max() > SAME_LENGTH * max(values.min(), 1):
+            least, most = values.min(), values.max()
+            range_ = f"from step {least:g} to {most:g}" if name == "step" else f"from {least:.3g} to {most:.3g} tokens"
+            said.append(
+                f"the last evaluations range {range_}: lengths of training are mixed, and the law knows of none."
+            )
+    return said
+
+
+def _one_corpus(frame: pd.DataFrame, left_out: list[str]) -> pd.DataFrame:
+    """Losses on different texts cannot be compared: of several corpora, the one of most runs."""
+    if CORPUS not in frame or frame[CORPUS].nunique() < 2:
+        return frame
+    commonest = frame.groupby(CORPUS)["run_id"].nunique().sort_index().idxmax()
+    alike = frame[CORPUS].isna() | (frame[CORPUS] == commonest)
+    return _keep(frame, alike, f"of another corpus than {commonest}", left_out)
 
 
 def _rows_of(table: RunTable, router: str, target: str, include_dense: bool) -> pd.DataFrame:
     frame = table.frame
-    if target not in frame:
+    if target not in table.losses:
         hint = nearest_hint(target, table.losses)
-        raise InputError(f"{table.source}: no column {target!r}{hint}; the losses are {', '.join(table.losses)}.")
+        raise InputError(f"{table.source}: no loss {target!r}{hint}; the losses are {', '.join(table.losses)}.")
     if router not in table.routers:
         hint, there = nearest_hint(router, table.routers), ", ".join(table.routers)
         raise InputError(f"{table.source}: no run of router {router!r}{hint}; the table has {there}.")
@@ -269,13 +346,13 @@ def _weights(frame: pd.DataFrame, column: str | None, source: str) -> pd.Series 
 
 
 def _to_points(frame: pd.DataFrame, router: str, target: str, average_seeds: bool, source: str) -> Points:
+    frame = frame.assign(_model=seed_groups(frame))
     if average_seeds:
         # Models that differ in the seed alone are one point, even where their last evaluations are a step apart.
-        numeric = [c for c in NUMERIC if c not in SAME_MODEL]
-        per_step = ["step"] if frame["run_id"].duplicated().any() else []
-        numeric = [c for c in numeric if c not in per_step]
-        aggregate = {**dict.fromkeys([target, *numeric, "_weight"], "mean")}
-        frame = frame.groupby([*SAME_MODEL, *per_step], sort=False, dropna=False).agg(aggregate).reset_index()
+        curves = frame["run_id"].duplicated().any()
+        same = [frame["_model"], *([frame["step"]] if curves else [])]
+        averaged = {name: "mean" for name in (target, "_weight", *NUMERIC) if name not in SAME_MODEL}
+        frame = frame.groupby(same, sort=False).agg(averaged | dict.fromkeys([*SAME_MODEL, "_model"], "first"))
     frame = frame.sort_values(["active_params", "experts"], kind="stable")
     return Points(
         router=router,
@@ -286,4 +363,5 @@ def _to_points(frame: pd.DataFrame, router: str, target: str, average_seeds: boo
         size=frame["size"].to_numpy(object),
         dense=(frame["router"] == DENSE).to_numpy(),
         source=source,
+        model=frame["_model"].to_numpy(),
     )

@@ -163,7 +163,8 @@ def _linear_spread(fit: Fit, quantity: Quantity, noise: float) -> float:
     for kept_P in (inner_P, np.ones_like(inner_P)):
         jac_NK, slope_K = jac_NP[:, kept_P], slope_P[kept_P]
         covariance_KK = np.linalg.pinv(jac_NK.T @ jac_NK, rcond=1e-13)
-        spread = float(noise * np.sqrt(max(slope_K @ covariance_KK @ slope_K, 0.0)))
+        with np.errstate(all="ignore"):  # an infinite quantity has no slope, and no interval then
+            spread = float(noise * np.sqrt(np.maximum(slope_K @ covariance_KK @ slope_K, 0.0)))
         if spread > 0:
             return spread
     return 0.0

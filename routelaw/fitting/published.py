@@ -47,7 +47,9 @@ def fit_lbfgsb(law: str | Law, points: Points, starts: int = DEFAULT_STARTS, see
     search_P = law.to_search(best.x[None])[0]
     status, warnings = standing(law, points, search_P, _unfinished_share(law, points, search_P) <= SETTLED)
     params = {name: float(value) for name, value in zip(law.names, best.x, strict=True)}
-    return Fit(law, points, params, float(np.sqrt(best.fun)), status, "squared", warnings, search_P)
+    return Fit(
+        law, points, params, float(np.sqrt(best.fun)), status, "squared", (*points.warnings, *warnings), search_P
+    )
 
 
 def start_range(parameter: Parameter) -> tuple[float, float]:

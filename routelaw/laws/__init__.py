@@ -6,7 +6,6 @@ A law of your own is one such file anywhere (`load_law(path)`, `--plugin FILE` o
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import pkgutil
 from functools import cache
 from pathlib import Path
@@ -14,6 +13,7 @@ from pathlib import Path
 from routelaw.errors import InputError
 from routelaw.laws.law import Law, Parameter
 from routelaw.laws.power_sum import PowerSum, coefficient
+from routelaw.plugins import load_plugin
 from routelaw.specs.nearest import nearest_hint
 
 __all__ = ["Law", "Parameter", "PowerSum", "all_laws", "coefficient", "get_law", "load_law"]
@@ -46,13 +46,10 @@ def get_law(law: str | Law) -> Law:
 def load_law(path: str | Path) -> Law:
     """Load a file that defines `LAW` and make it known by its name. The file is code: load only what you trust."""
     path = Path(path)
-    spec = importlib.util.spec_from_file_location(f"routelaw_plugin_{path.stem}", path)
-    if not path.is_file() or spec is None or spec.loader is None:
-        raise InputError(f"plugin {path} is not a Python file that can be read.")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    law = getattr(module, "LAW", None)
+    law = getattr(load_plugin(path).module, "LAW", None)
     if not isinstance(law, Law):
         raise InputError(f"plugin {path} defines no law: it needs a module-level LAW that is a routelaw.Law.")
+    if law.name in _built_in():
+        raise InputError(f"plugin {path}: there is a law {law.name!r} already; give yours another name.")
     _plugins[law.name] = law
     return law

@@ -22,7 +22,8 @@ from routelaw.laws.law import Array, Law
 LOG_SIZE_RANGE = (0.0, 40.0)
 LOG_EXPERTS_RANGE = (0.0, 12.0)
 REFERENCE_EXPERTS = 64.0
-UNLIMITED_EXPERTS = 1e12
+LEVELLED_OFF = 1.01
+"""A law has levelled off in E if a thousand times as many experts as 10⁹ add less than this factor to N̄."""
 TYPICAL_LOG_SIZE = 8.0
 NEWTON_STEPS = 8
 
@@ -117,9 +118,15 @@ def cutoff(law: Law, params_BP: Array, experts: float = REFERENCE_EXPERTS) -> Ar
 
 
 def max_effective_params(law: Law, params_BP: Array, active_params: float) -> Array:
-    """N̄_max(N) = max over E of N̄(N, E): unlimited experts below the cut-off, no routing above it."""
-    routed_B = effective_params(law, params_BP, active_params, UNLIMITED_EXPERTS)
-    return np.maximum(routed_B, active_params)
+    """N̄_max(N) = max over E of N̄(N, E). Infinite where more experts always help, as in laws without saturation."""
+    log_experts_G = np.linspace(*LOG_EXPERTS_RANGE, 121)
+    x = {"active_params": np.full(log_experts_G.size, active_params), "experts": 10.0**log_experts_G}
+    with np.errstate(all="ignore"):
+        log_loss_BG = np.broadcast_to(law.log_loss(params_BP, x), (len(params_BP), log_experts_G.size))
+    log_loss_BG = np.where(np.isnan(log_loss_BG), np.inf, log_loss_BG)
+    most_B = size_for_loss(law, params_BP, log_loss_BG.min(1), 1.0)
+    before_B = size_for_loss(law, params_BP, log_loss_BG[:, log_experts_G <= 9.0].min(1), 1.0)
+    return np.where(most_B > LEVELLED_OFF * before_B, np.inf, np.maximum(most_B, active_params))
 
 
 def slopes_at(law: Law, params_BP: Array, active_params: float | Array, experts: float | Array) -> tuple[Array, Array]:

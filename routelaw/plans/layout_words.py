@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from routelaw.plans.layouts import LayoutPlan, Plan
-from routelaw.specs.activations import Pass, has_baseline
+from routelaw.specs.activations import Pass
 from routelaw.specs.footprint import CUDA_CONTEXT, NUMBER
 from routelaw.specs.layout import Layout
 from routelaw.specs.parameters import Parameter, hash_tables, model_parameters
@@ -49,7 +49,7 @@ def _numbers(spec: RunSpec, layout: Layout) -> list[Line]:
     formula = f"{spec.model.vocabulary}·{d} + {blocks} × ({projections}·{d}·{inner}{by_tensor} + 4·{d}) + 2·{d}"
     formula += f" + {blocks - routed} dense FFWs × 8·{d}²{by_tensor}" if blocks > routed else ""
     if routed and router.name != "hash":
-        baseline = f" + {d // 8}·{d} + {d // 8}" if has_baseline(spec) else ""
+        baseline = f" + {d // 8}·{d} + {d // 8}" if spec.router.has_value_network else ""
         routers = 1 if router.shared_decisions else routed
         formula += f" + {routers} routers × ({router.experts}·{d} + {router.experts}{baseline})"
     return [*lines, Line("all else" if routed else "all", formula, f"{rest:,}")]

@@ -91,6 +91,8 @@ class Contest:
     """Techniques, best first, by how they stand against the others."""
     duels: dict[tuple[str, str], Duel]
     """Every pair in that order."""
+    mixed: int = 0
+    """Cells that are not compared, because their runs differ in more than their seed."""
 
     @property
     def sizes(self) -> list[str]:
@@ -107,7 +109,8 @@ class Contest:
 
 
 def hold_contest(analysis: Analysis) -> Contest:
-    cells = tuple(cell for key, points in analysis.runs.items() for cell in _cells(key, points))
+    found = [cell for key, points in analysis.runs.items() for cell in _cells(key, points)]
+    cells = tuple(cell for cell in found if cell is not None)
     noise = seed_noise(analysis) or _misfit(analysis)
     own = {key: [cell for cell in cells if cell.technique == key] for key in analysis.runs}
     keys = [key for key, mine in own.items() if mine]
@@ -115,16 +118,20 @@ def hold_contest(analysis: Analysis) -> Contest:
     standing = {p: [both[p, q].lead for q in keys if p != q and both[p, q].cells] for p in keys}
     order = sorted(keys, key=lambda key: -float(np.mean(standing[key])) if standing[key] else 0.0)
     duels = {(p, q): both[p, q] for i, p in enumerate(order) for q in order[i + 1 :]}
-    return Contest(cells, noise, order, duels)
+    return Contest(cells, noise, order, duels, len(found) - len(cells))
 
 
-def _cells(key: str, points: Points) -> list[Cell]:
-    cells = []
+def _cells(key: str, points: Points) -> list[Cell | None]:
+    """None for a cell of runs that are not seeds of one model: their mean would be no model's loss."""
+    cells: list[Cell | None] = []
     for size in points.sizes:
         here = points.size == size
-        dense = points.loss[here & points.dense]
+        dense = points.loss[here & points.dense & _one_model(points, here & points.dense)]
         for experts in np.unique(points.x["experts"][here & ~points.dense]):
             chosen = here & ~points.dense & (points.x["experts"] == experts)
+            if not _one_model(points, chosen):
+                cells.append(None)
+                continue
             cells.append(
                 Cell(
                     technique=key,
@@ -140,6 +147,10 @@ def _cells(key: str, points: Points) -> list[Cell]:
     return cells
 
 
+def _one_model(points: Points, chosen: Array) -> bool:
+    return points.model is None or len(np.unique(points.model[chosen])) < 2
+
+
 def seed_noise(analysis: Analysis) -> Noise | None:
     """Pooled over all models trained with several seeds, dense ones counted once."""
     seen: set[tuple] = set()
@@ -150,7 +161,7 @@ def seed_noise(analysis: Analysis) -> Noise | None:
                 for dense in (False, True):
                     chosen = (points.size == size) & (points.x["experts"] == experts) & (points.dense == dense)
                     cell = ("dense", size) if dense else (key, size, experts)
-                    if chosen.sum() > 1 and cell not in seen:
+                    if chosen.sum() > 1 and cell not in seen and _one_model(points, chosen):
                         seen.add(cell)
                         squares += float(np.var(points.log_loss[chosen]) * chosen.sum())
                         degrees += int(chosen.sum()) - 1

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from routelaw.files import write_atomically
 from routelaw.fitting.fit import Fit
 from routelaw.fitting.quantities import effective_params
 from routelaw.laws import equivalence
@@ -17,7 +18,6 @@ from routelaw.report.charts import slopes_by_size
 from routelaw.report.contest import Contest
 from routelaw.report.run_rows import RunRow
 from routelaw.report.run_table import runs_frame
-from routelaw.runs.writing import write_atomically
 
 
 def write_tables(rows: Sequence[RunRow], analysis: Analysis | None, contest: Contest | None, folder: Path) -> list[str]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from routelaw.errors import InputError
+from routelaw.files import read_bytes
+from routelaw.runs.folders import MOST_LOG_BYTES, log_row
 
 ROWS_READ = 240
 """Enough for the bins of curves and heat maps; with 512 experts a line may have 100 kB, and reading all takes long."""
@@ -15,18 +18,10 @@ ROWS_READ = 240
 def sampled_log(file: Path, most: int = ROWS_READ) -> list[dict[str, Any]]:
     """First and last row among them. A line that is damaged or being written is no row."""
     try:
-        lines = file.read_bytes().split(b"\n")[:-1]
-    except OSError:
+        lines = read_bytes(file, MOST_LOG_BYTES).split(b"\n")[:-1]
+    except InputError:
         return []
-    rows = []
-    for i in evenly(len(lines), most):
-        try:
-            row = json.loads(lines[i])
-        except ValueError:
-            continue
-        if isinstance(row, dict) and isinstance(row.get("step"), int):
-            rows.append(row)
-    return rows
+    return [row for i in evenly(len(lines), most) if (row := log_row(lines[i]))]
 
 
 def evenly(count: int, most: int) -> list[int]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from routelaw.errors import InputError
+from routelaw.files import write_atomically
 from routelaw.laws.law import Law
 from routelaw.report.analysis import analyse
 from routelaw.report.contest import hold_contest
@@ -28,7 +29,6 @@ from routelaw.report.stills import draw_stills
 from routelaw.report.summary_json import summary_of
 from routelaw.report.whole_folder import whole_folder
 from routelaw.runs.folders import LOG
-from routelaw.runs.writing import write_atomically
 from routelaw.specs.nearest import nearest_hint
 
 DEFAULT_TARGET = "loss_validation"

@@ -101,6 +101,13 @@ def _summary(source: Source) -> list[Block]:
     blocks: list[Block] = [facts(source.rows, analysis, contest), *trained(source.material, source.rows)]
     if analysis is None or contest is None:
         return [*blocks, Text("No run has been evaluated yet: losses and laws will stand here once one has.", "key")]
+    if contest.mixed:
+        what = "combination of technique, size and E" if contest.mixed == 1 else "combinations of technique, size and E"
+        blocks.append(
+            Text(
+                f"Not compared: {contest.mixed} {what} whose runs differ in more than their seed (tokens, say).", "key"
+            )
+        )
     if contest.order:
         blocks += [Heading("Which technique wins", source.anchor("winners")), *winners(analysis, contest)]
         blocks += [Heading("What routing gains over dense", source.anchor("gains")), *gains(analysis, contest)]

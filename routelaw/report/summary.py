@@ -41,6 +41,9 @@ def trained(material: Material, rows: Sequence[RunRow]) -> list[Block]:
         told = [f"{row.label} (run {row.run_id}) {row.status}: {row.reason.rstrip('.')}." for row in ended_badly]
         more = [f"{len(told) - MOST_REASONS} more stand in the run table."] if len(told) > MOST_REASONS else []
         blocks.append(Bullets([*told[:MOST_REASONS], *more]))
+    if material.table is not None and material.table.warnings:
+        blocks.append(Text("Hard to believe in the table:"))
+        blocks.append(Bullets(material.table.warnings))
     if notes:
         blocks.append(Text(" ".join(notes), "soft"))
     return blocks

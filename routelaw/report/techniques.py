@@ -6,11 +6,12 @@ under a name of its own, with its own colour, its own law and its own dense runs
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pandas as pd
 
 from routelaw.figures import style
+from routelaw.formatting import printable
 from routelaw.runs.table import RunTable
 from routelaw.specs.techniques import DENSE, TECHNIQUES, canonical_router
 
@@ -37,6 +38,8 @@ class Look:
     """The same in Plotly."""
 
 
+PLUGIN = "plugin="
+"""Names the version of a router of one's own (specs/run.py)."""
 SYMBOLS = {"D": "diamond", "o": "circle", "s": "square", "^": "triangle-up", "v": "triangle-down", "P": "cross"}
 SPARE_MARKS = {"X": "x", "*": "star", "p": "pentagon", "h": "hexagon", "d": "diamond-tall", "<": "triangle-left"}
 
@@ -44,7 +47,7 @@ SPARE_MARKS = {"X": "x", "*": "star", "p": "pentagon", "h": "hexagon", "d": "dia
 def label_of(router: str, variant: str = "") -> str:
     """Known routers as the paper writes them, others as their authors do."""
     name = style.router_label(router) if router in TECHNIQUES else router
-    return f"{name} ({variant})" if variant else name
+    return printable(f"{name} ({variant})" if variant else name)
 
 
 def techniques_of(table: RunTable) -> list[Technique]:
@@ -52,16 +55,27 @@ def techniques_of(table: RunTable) -> list[Technique]:
     frame = table.frame
     routed = frame[frame["router"] != DENSE]
     pairs = sorted(set(zip(routed["router"], routed["variant"], strict=True)), key=_order)
-    keys: dict[str, tuple[str, str]] = {}
+    keys: dict[str, tuple[str, str, str]] = {}
     for router, variant in pairs:
-        key = canonical_router(f"{router} {variant}") if variant else router
-        while key in keys or (variant and key in table.routers):
+        shown = _shown(variant, [other for of, other in pairs if of == router])
+        key = canonical_router(f"{router} {shown}") if shown else router
+        while key in keys or (shown and key in table.routers):
             key += "'"
-        keys[key] = router, variant
+        keys[key] = router, variant, shown
     return [
-        Technique(key, router, variant, label_of(router, variant), _rows(table, key, router, variant))
-        for key, (router, variant) in keys.items()
+        Technique(key, router, variant, label_of(router, shown), _rows(table, key, router, variant))
+        for key, (router, variant, shown) in keys.items()
     ]
+
+
+def _shown(variant: str, variants: list[str]) -> str:
+    """A variant without the version of its plugin, where all runs of the router are of that one version."""
+    versions = {part for other in variants for part in other.split(",") if part.startswith(PLUGIN)}
+    return _without_plugin(variant) if len(versions) == 1 and all(PLUGIN in v for v in variants) else variant
+
+
+def _without_plugin(variant: str) -> str:
+    return ",".join(part for part in variant.split(",") if not part.startswith(PLUGIN))
 
 
 def _order(pair: tuple[str, str]) -> tuple[bool, int, str, str]:
@@ -74,12 +88,12 @@ def _rows(table: RunTable, key: str, router: str, variant: str) -> RunTable:
     """Dense runs of the same variant (rotary positions, say) where there are some, else the plain ones."""
     frame = table.frame
     dense = frame["router"] == DENSE
-    same = dense & (frame["variant"] == variant)
+    same = dense & (frame["variant"] == _without_plugin(variant))
     dense = same if same.any() else dense & (frame["variant"] == "")
     own = (frame["router"] == router) & (frame["variant"] == variant)
     rows: pd.DataFrame = frame[own | dense]
     rows = rows.assign(router=rows["router"].mask(own, key).astype("str"), variant="")
-    return RunTable(rows, table.source, table.notes)
+    return replace(table, frame=rows)
 
 
 def looks_of(keys: dict[str, str]) -> dict[str, Look]:

@@ -19,7 +19,7 @@ from routelaw.errors import InputError
 from routelaw.routers.balanced_assignment import balanced_assignment
 from routelaw.routers.choice import choose, tie_order
 from routelaw.routers.gating import balance_of, gated_routing, linear_logits, linear_parameters
-from routelaw.routers.router import Losses, RouteContext, Router, Routing, one_of, register
+from routelaw.routers.router import Losses, RouteContext, Router, Routing, is_given, one_of, register
 from routelaw.specs.run import RouterSpec
 
 
@@ -45,6 +45,13 @@ class BaseLayer(Router):
                 f"router base gives every expert equally many tokens, and {self.experts} experts do not divide "
                 f"a routing group of {group_tokens} tokens times k = {self.k}: change router.group_tokens or experts."
             )
+
+    def without_effect(self, spec: RouterSpec) -> dict[str, str]:
+        """Every expert has its even share of a group, so that no capacity of at least that is ever reached."""
+        found = super().without_effect(spec)
+        if is_given(spec, "capacity_factor") and (not spec.capacity_factor or spec.capacity_factor >= 1):
+            found["capacity_factor"] = f"router {self.name} fills every expert evenly and drops nothing"
+        return found
 
     def route(self, x_TD: Tensor, token_ids_T: Tensor, ctx: RouteContext) -> Routing:
         logits_TE = linear_logits(x_TD, self.weight, self.bias)

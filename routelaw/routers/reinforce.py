@@ -118,6 +118,15 @@ class Reinforce(Router):
             self.value_in = nn.Parameter(torch.zeros(hidden, width))
             self.value_out = nn.Parameter(torch.zeros(hidden))
 
+    def without_effect(self, spec: RouterSpec) -> dict[str, str]:
+        used = {"nucleus": "S", "importance": "S", "value_weight": "B"}
+        variant = self.options.variant
+        return super().without_effect(spec) | {
+            f"options.{name}": f"it belongs to variant {of} of router {self.name}, and this is {variant}"
+            for name, of in used.items()
+            if name in spec.options and variant != of
+        }
+
     def route(self, x_TD: Tensor, token_ids_T: Tensor, ctx: RouteContext) -> Routing:
         logits_TE = linear_logits(x_TD, self.weight, self.bias) / self.options.temperature
         log_policy_TE = torch.log_softmax(logits_TE, 1)

@@ -11,10 +11,10 @@ T/G members.
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import pkgutil
+import sys
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
@@ -23,10 +23,13 @@ import torch
 from torch import Tensor, nn
 
 from routelaw.errors import InputError
+from routelaw.plugins import load_plugin, remember_router, router_file
 from routelaw.routers.randomness import Randomness
 from routelaw.specs.files import from_mapping
 from routelaw.specs.nearest import nearest_hint
-from routelaw.specs.run import RouterSpec
+from routelaw.specs.placement import PLACEMENTS
+from routelaw.specs.run import RouterSpec, RunSpec
+from routelaw.specs.techniques import DENSE, canonical_router
 
 Losses = dict[str, tuple[Tensor, Tensor]]
 """name -> (sum, count): averages are taken by whoever knows how many devices and micro-batches there are."""
@@ -115,8 +118,40 @@ class Router(nn.Module):
     def loss_weights(self) -> Mapping[str, float]:
         return {}
 
+    def without_effect(self, spec: RouterSpec) -> dict[str, str]:
+        """Fields of the spec that were given and change nothing -> why. Accepted, they would give a model many ids."""
+        found = {}
+        if spec.balance_weight is not None and "balance" not in self.loss_weights:
+            found["balance_weight"] = f"router {self.name} has no balance loss"
+        if not spec.capacity_factor and is_given(spec, "shared_slots"):
+            found["shared_slots"] = "there are no slots where capacity_factor is 0"
+        if spec.placement not in PLACEMENTS and is_given(spec, "routing_frequency"):
+            found["routing_frequency"] = "router.placement names the routed blocks"
+        if not self.uses_groups and not spec.capacity_factor:
+            reason = f"router {self.name} decides token by token, and there is no capacity"
+            found |= {name: reason for name in ("group_tokens", "shuffle_groups") if is_given(spec, name)}
+        return found
+
     def forward(self, x_TD: Tensor, token_ids_T: Tensor, ctx: RouteContext) -> Routing:
         return self.route(x_TD, token_ids_T, ctx)
+
+
+def is_given(spec: RouterSpec, name: str) -> bool:
+    return getattr(spec, name) != getattr(RouterSpec(), name)
+
+
+def check_router(spec: RunSpec) -> None:
+    """Build the router of a spec as a model would, so that what it cannot be is said before anything is written."""
+    check_plugin(spec.router)
+    settled = replace(spec.router, group_tokens=spec.group_tokens)
+    given = (spec.model.architecture.d_model, spec.model.vocabulary, 1, settled)
+    try:
+        with torch.device("meta"):  # without memory: whether there is enough of that is another question
+            router = router_class(spec.router.name)(*given)
+    except (NotImplementedError, RuntimeError):  # one that looks at its own numbers as it is built
+        router = router_class(spec.router.name)(*given)
+    for name, why in router.without_effect(spec.router).items():
+        raise InputError(f"router.{name} has no effect, since {why}: leave it out.")
 
 
 def token_major(tokens: int, k: int, device: torch.device) -> Tensor:
@@ -128,12 +163,29 @@ _registry: dict[str, type[Router]] = {}
 
 
 def register(name: str) -> Callable[[type[Router]], type[Router]]:
+    """Make a router known by a name. That of another file's router is refused: a run says `switch` and must mean it.
+
+    A plugin that was edited may be loaded again in the same process, and replaces what it registered before.
+    """
+    if not isinstance(name, str) or name != canonical_router(name) or name == DENSE:
+        raise InputError(f"a router's name is lower case with hyphens and not {DENSE!r}; {name!r} is none.")
+
     def enter(kind: type[Router]) -> type[Router]:
+        if not (isinstance(kind, type) and issubclass(kind, Router)):
+            raise InputError(f"what is registered as {name!r} is no router: a router is a subclass of Router.")
+        known = _registry.get(name)
+        if known is not None and not (router_file(name) and _same_file(known, kind)):
+            raise InputError(f"a router named {name!r} is there already ({known.__module__}); choose another name.")
         kind.name = name
         _registry[name] = kind
         return kind
 
     return enter
+
+
+def _same_file(one: type[Router], other: type[Router]) -> bool:
+    files = [getattr(sys.modules.get(kind.__module__), "__file__", None) for kind in (one, other)]
+    return files[0] == files[1] is not None
 
 
 @cache
@@ -159,20 +211,26 @@ def router_class(name: str) -> type[Router]:
     return routers[name]
 
 
+def check_plugin(spec: RouterSpec) -> None:
+    """A router of a plugin is the file it was specified with: an edited one would train another model under the id of
+    the old."""
+    router_class(spec.name)
+    loaded = router_file(spec.name)
+    if loaded != spec.plugin:
+        have = f"the plugin loaded has sha256 {loaded[:12]}…" if loaded else "no plugin was loaded"
+        meant = f"a plugin with sha256 {spec.plugin[:12]}…" if spec.plugin else "a router of the package"
+        raise InputError(f"router {spec.name}: the run means {meant} and {have}; its file was edited, or is another.")
+
+
 def load_router(path: Path) -> list[str]:
     """Import a file that registers routers; returns the names it added. The file is code: load only what you trust."""
-    before = set(all_routers())
-    spec = importlib.util.spec_from_file_location(f"routelaw_plugin_{path.stem}", path)
-    if not path.is_file() or spec is None or spec.loader is None:
-        raise InputError(f"plugin {path} is not a Python file that can be read.")
-    module = importlib.util.module_from_spec(spec)
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:
-        raise InputError(f"plugin {path} fails when it is imported: {type(error).__name__}: {error}.") from error
-    added = sorted(set(_registry) - before)
+    all_routers()  # so that a plugin cannot take the name of one that is not imported yet
+    plugin = load_plugin(path)
+    added = sorted(name for name, kind in _registry.items() if kind.__module__ == plugin.module.__name__)
     if not added:
-        raise InputError(f'plugin {path} registers no new router: it needs a class under @register("name").')
+        raise InputError(f'plugin {path} registers no router: it needs a class under @register("name").')
+    for name in added:
+        remember_router(name, plugin.sha256)
     return added
 
 

@@ -24,7 +24,7 @@ from typing import IO
 
 from routelaw.errors import InputError, unwritable
 from routelaw.runs.folders import RESULT
-from routelaw.runs.leases import CLAIM, LEASE, LEASE_SECONDS, TRAINS, host_of, is_fresh, this_host, write_lease
+from routelaw.runs.leases import CLAIM, LEASE, LEASE_SECONDS, TRAINS, holder, host_of, is_fresh, this_host, write_lease
 from routelaw.runs.locks import lock
 from routelaw.runs.store import UNFINISHED, Store
 
@@ -33,7 +33,7 @@ BEATS = 6
 
 
 class Busy(Exception):
-    """Another process is at it; ask again later."""
+    """Another process is at it, which the message names; ask again later."""
 
 
 class Ended(Exception):
@@ -119,14 +119,14 @@ def _take(store: Store, run_id: str, host: str, lease_seconds: float) -> tuple[P
     if host_of(newest) == host:
         claim = _lock_in(newest)
         if claim is None:
-            raise Busy(run_id)
+            raise Busy(holder(newest))
         if not newest.is_dir() or store.ended(run_id):  # published between the look and the lock, or removed
             claim.close()
-            raise Ended(run_id) if store.ended(run_id) else Busy(run_id)
+            raise Ended(run_id) if store.ended(run_id) else Busy("another process")
         write_lease(newest, host)
         return newest, claim
     if is_fresh(newest, lease_seconds):
-        raise Busy(run_id)
+        raise Busy(holder(newest))
     return _begin(store, run_id, number + 1, newest, host)
 
 
@@ -147,7 +147,7 @@ def _begin(store: Store, run_id: str, number: int, earlier: Path | None, host: s
         if claim is not None:
             claim.close()
         if final.exists() or store.ended(run_id) or isinstance(error, shutil.Error):
-            raise Busy(run_id) from None  # another was first, or the earlier attempt changed under the copy
+            raise Busy("another process") from None  # another was first, or the earlier attempt changed under the copy
         raise
     assert claim is not None, "nobody else knows this name"
     return final, claim
@@ -161,9 +161,9 @@ def _adopt(store: Store, run_id: str) -> None:
     try:
         trains = lock(folder / TRAINS)
     except FileNotFoundError:  # another adopts it in this instant
-        raise Busy(run_id) from None
+        raise Busy("another process") from None
     if trains is None:
-        raise Busy(run_id)
+        raise Busy("another process of this machine")
     with trains, suppress(FileNotFoundError):
         if not folder.is_dir() or (folder / RESULT).is_file():  # adopted or ended between the look and the lock
             return

@@ -2,14 +2,20 @@
 
 import bz2
 import gzip
+import io
 import json
 import lzma
 import zlib
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
 from routelaw.errors import InputError
+from routelaw.files import read_bytes
 
+MOST_TABLE_BYTES = 256 << 20
+"""Of a table, unpacked: millions of rows. What is larger is refused before it fills the memory."""
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 FOREIGN = {
     b"\x89PNG": "a PNG image",
@@ -24,21 +30,39 @@ FOREIGN = {
 }
 
 
-def decompress(content: bytes, source: str) -> bytes:
-    """Content of a gzip, xz, bzip2 or Zstandard file; anything else as it is. The file's name plays no part."""
+def read_packed(path: str | Path) -> bytes:
+    """The content of a table's file, unpacked if it is packed."""
+    return decompress(read_bytes(path, MOST_TABLE_BYTES), str(path))
+
+
+def decompress(content: bytes, source: str, most: int = MOST_TABLE_BYTES) -> bytes:
+    """Content of a gzip, xz, bzip2 or Zstandard file; anything else as it is. The file's name plays no part.
+
+    At most so many bytes are unpacked: a few packed megabytes can hold gigabytes of nothing.
+    """
+    opened = _unpacking(content)
+    if opened is None:
+        return content
     try:
-        if content.startswith(b"\x1f\x8b"):
-            return gzip.decompress(content)
-        if content.startswith(b"\xfd7zXZ\0"):
-            return lzma.decompress(content)
-        if content.startswith(b"BZh"):
-            return bz2.decompress(content)
-        if content.startswith(ZSTD_MAGIC):
-            with pa.input_stream(pa.py_buffer(content), compression="zstd") as stream:
-                return stream.read()
+        with opened as stream:
+            unpacked = stream.read(most + 1)
     except (OSError, EOFError, ValueError, zlib.error, lzma.LZMAError):
         raise InputError(f"{source}: the compressed file is damaged or cut short; fetch or write it again.") from None
-    return content
+    if len(unpacked) > most:
+        raise InputError(f"{source}: unpacked it is larger than {most:,} bytes, the most that is read of a table.")
+    return unpacked
+
+
+def _unpacking(content: bytes) -> Any:
+    if content.startswith(b"\x1f\x8b"):
+        return gzip.open(io.BytesIO(content))
+    if content.startswith(b"\xfd7zXZ\0"):
+        return lzma.open(io.BytesIO(content))
+    if content.startswith(b"BZh"):
+        return bz2.open(io.BytesIO(content))
+    if content.startswith(ZSTD_MAGIC):
+        return pa.input_stream(pa.py_buffer(content), compression="zstd")
+    return None
 
 
 def compress(content: bytes, extension: str) -> bytes:
@@ -72,7 +96,7 @@ def _is_json(content: bytes) -> bool:
     for candidate in (content, content.partition(b"\n")[0]):
         try:
             json.loads(candidate)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         return True
     return False

@@ -5,12 +5,18 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from routelaw.specs.run import RunSpec
+from routelaw.specs.run import RunSpec, meaning_of, named_settings
 from routelaw.specs.sizes import size_label
+
+OWN_COLUMNS = ("steps", "batch", "learning_rate", "seed")
+"""Settings of training that have columns of their own, or make one."""
 
 
 def columns_of(spec: RunSpec) -> dict[str, Any]:
+    """`recipe` names the settings of training that differ from the defaults and have no column of their own: with it,
+    `learning_rate`, `batch_tokens` and `corpus`, runs that differ in more than their seed can be told apart."""
     counts = spec.counts
+    recipe = {name: value for name, value in meaning_of(spec.train).items() if name not in OWN_COLUMNS}
     return {
         "run_id": spec.run_id,
         "router": spec.router.name,
@@ -22,4 +28,8 @@ def columns_of(spec: RunSpec) -> dict[str, Any]:
         "seed": spec.train.seed,
         "tokens_planned": spec.tokens_after(spec.train.steps),
         **asdict(counts),
+        "learning_rate": spec.train.learning_rate,
+        "batch_tokens": spec.tokens_after(1),
+        "recipe": named_settings(recipe),
+        "corpus": spec.corpus[:12],
     }

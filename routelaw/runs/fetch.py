@@ -3,12 +3,11 @@
 The table is the authors' (CC-BY 4.0) and is not part of this package: it is fetched on request and checked by hash.
 """
 
-import hashlib
-import os
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from routelaw.errors import InputError
+from routelaw.files import cache_folder, sha256_of
 from routelaw.runs.download import Dropped, Progress, Refused, download
 
 RELEASED_URL = "https://raw.githubusercontent.com/google-deepmind/scaling_laws_for_routing/main/data/curves.csv.gz"
@@ -21,11 +20,8 @@ class FetchError(InputError):
 
 
 def cache_path() -> Path:
-    """Where the table is kept: ROUTELAW_CACHE, else routelaw/ in XDG_CACHE_HOME, else in ~/.cache."""
-    own = os.environ.get("ROUTELAW_CACHE")
-    shared = os.environ.get("XDG_CACHE_HOME")
-    folder = Path(own) if own else (Path(shared) if shared else Path.home() / ".cache") / "routelaw"
-    return folder / "clark2022" / FILE_NAME
+    """Where the table is kept."""
+    return cache_folder() / "clark2022" / FILE_NAME
 
 
 def find_released() -> Path | None:
@@ -56,8 +52,13 @@ def fetch_released(
         return target
     if destination is not None and target.exists():
         raise InputError(f"{target}: the file exists and is not the released table; remove it or choose another name.")
-    if urlsplit(url).scheme not in ("http", "https"):
-        raise InputError(f"The address to fetch from must begin with http:// or https://, not '{url}'.")
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+    except ValueError:  # brackets that do not close, or a port that is none
+        usable = False
+    if not usable:
+        raise InputError(f"The address to fetch from must begin with http:// or https:// and name a host, not {url!r}.")
 
     part = target.with_name(target.name + ".part")
     try:
@@ -95,8 +96,3 @@ def _download_checked(
 def _by_hand(url: str, target: Path) -> str:
     address = RELEASED_URL if url == RELEASED_URL else f"{RELEASED_URL} or a copy of it"
     return f"try again later, or download {address} by hand to {target}, or give a command the path of your copy"
-
-
-def sha256_of(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -3,19 +3,23 @@
 import csv
 import io
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
 from routelaw.errors import InputError
+from routelaw.files import write_atomically
 from routelaw.runs.clark2022 import import_release, is_release
-from routelaw.runs.codecs import compress, decompress, foreign_format
+from routelaw.runs.codecs import MOST_TABLE_BYTES, compress, foreign_format, read_packed
 from routelaw.runs.extras import typed_extra
 from routelaw.runs.folders import EVALUATIONS, table_of
 from routelaw.runs.store import Store
 from routelaw.runs.table import DESCRIPTION, LOSS_PREFIX, RunTable
-from routelaw.runs.writing import write_atomically
 
 PARQUET_MAGIC = b"PAR1"
+MOST_COLUMNS, MOST_ROWS, MOST_CELLS = 2_000, 2_000_000, 20_000_000
+"""Ten thousand runs of a hundred evaluations, with twenty columns. Packed files can hold far more than they seem to."""
+LINES_AT_ONCE = 20_000
 
 
 def read_runs(path: str | Path) -> RunTable:
@@ -26,7 +30,7 @@ def read_runs(path: str | Path) -> RunTable:
         return table_of([Path(path)], source)
     if Path(path).is_dir():
         return Store(path).table()
-    content = decompress(_content(Path(path)), source)
+    content = read_packed(path)
     if not content.strip():
         raise InputError(f"{source}: the file is empty.")
     frame = _from_parquet(content, source) if content.startswith(PARQUET_MAGIC) else _from_csv(content, source)
@@ -45,7 +49,7 @@ def write_runs(table: RunTable, path: str | Path, force: bool = False) -> None:
     match path.suffixes[-2:]:
         case [*_, ".parquet"]:
             buffer = io.BytesIO()
-            table.frame.to_parquet(buffer, index=False)
+            table.frame.to_parquet(buffer, index=False, write_page_checksum=True)
             content = buffer.getvalue()
         case [*_, ".csv"]:
             content = _to_csv(table.frame)
@@ -56,28 +60,73 @@ def write_runs(table: RunTable, path: str | Path, force: bool = False) -> None:
     write_atomically(content, path, force=force)
 
 
-def _content(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        raise InputError(f"{path}: there is no such file.") from None
-    except OSError as error:
-        raise InputError(f"{path}: the file cannot be read ({error.strerror}).") from None
-
-
 def _from_parquet(content: bytes, source: str) -> pd.DataFrame:
-    from pyarrow import ArrowException
+    """Read by the file's own description first: a few kilobytes of Parquet can stand for a hundred million rows."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
 
     try:
-        return pd.read_parquet(io.BytesIO(content))
-    except (ArrowException, OSError, ValueError):
+        described = pq.ParquetFile(pa.BufferReader(content)).schema_arrow
+        # Text stays a dictionary until it is known how long it is in all.
+        words = [f.name for f in described if pa.types.is_string(f.type) or pa.types.is_large_string(f.type)]
+        file = pq.ParquetFile(pa.BufferReader(content), read_dictionary=words, page_checksum_verification=True)
+        _check_extent(file.metadata.num_rows, file.metadata.num_columns, source)
+        table = file.read().replace_schema_metadata(None)  # pandas' own description of the table is not needed
+        columns = {name: _plain_column(table.column(i), name, source) for i, name in enumerate(table.column_names)}
+        if len(columns) < table.num_columns:
+            raise InputError(f"{source}: two columns have the same name; keep one.")
+        columns.pop("__index_level_0__", None)  # what pandas calls an index without a name
+        return pd.DataFrame({name: _to_pandas(column) for name, column in columns.items()})
+    except (pa.ArrowException, OSError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
         raise InputError(f"{source}: the Parquet file is damaged or cut short.") from None
+
+
+def _plain_column(column: Any, name: str, source: str) -> Any:
+    """A column of numbers, truth values, dates or text; dictionaries of text written out, if that is not too much."""
+    import pyarrow as pa
+    import pyarrow.compute
+
+    pc: Any = pyarrow.compute  # its functions are made at run time, where no type checker sees them
+
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    if pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        raise InputError(f"{source}: column {name} holds {kind} values, which a table of runs cannot; leave it out.")
+    if not pa.types.is_dictionary(column.type):
+        return column
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        length = sum(
+            pc.sum(pc.take(pc.binary_length(chunk.dictionary), chunk.indices)).as_py() or 0 for chunk in column.chunks
+        )
+        if length > MOST_TABLE_BYTES:
+            raise InputError(
+                f"{source}: the text of column {name} has {length:,} bytes; {MOST_TABLE_BYTES:,} is the most."
+            )
+    return column.cast(kind)
+
+
+def _to_pandas(column: Any) -> pd.Series:
+    """Whole numbers stay whole where some are missing: as floats those past 2⁵³ would change."""
+    import pyarrow as pa
+
+    whole = {pa.int64(): pd.Int64Dtype(), pa.uint64(): pd.UInt64Dtype(), pa.int32(): pd.Int32Dtype()}
+    return column.to_pandas(types_mapper=whole.get if column.null_count else None)
+
+
+def _check_extent(rows: int, columns: int, source: str) -> None:
+    if columns > MOST_COLUMNS:
+        raise InputError(f"{source}: the table has {columns:,} columns; {MOST_COLUMNS:,} is the most that is read.")
+    if rows > MOST_ROWS or rows * columns > MOST_CELLS:
+        raise InputError(
+            f"{source}: the table has {rows:,} or more rows of {columns:,} columns; {MOST_ROWS:,} rows and "
+            f"{MOST_CELLS:,} cells are the most that is read."
+        )
 
 
 def _from_csv(content: bytes, source: str) -> pd.DataFrame:
     """Read with the csv module: every cell stays the text it is, and a ragged line is named by its number."""
-    header, rows = _rows(_decoded(content, source), source)
-    cells = pd.DataFrame(rows, columns=pd.Index(header), dtype="str")
+    header, cells = _rows(_decoded(content, source), source)
     if not cells.columns.is_unique or is_release(header):
         return cells
     for column in header:
@@ -102,12 +151,15 @@ def _decoded(content: bytes, source: str) -> str:
     return decoded
 
 
-def _rows(decoded: str, source: str) -> tuple[list[str], list[list[str]]]:
+def _rows(decoded: str, source: str) -> tuple[list[str], pd.DataFrame]:
+    """The header and a table of text. Lines are packed by the thousand: a list of cells takes ten times the memory."""
     first_line = decoded.lstrip().partition("\n")[0]
     delimiter = max(",\t;", key=first_line.count)
     reader = csv.reader(io.StringIO(decoded, newline=""), delimiter=delimiter, strict=True)
     header: list[str] = []
     rows: list[list[str]] = []
+    parts: list[pd.DataFrame] = []
+    count = 0
     try:
         for row in reader:
             if not row:
@@ -116,15 +168,26 @@ def _rows(decoded: str, source: str) -> tuple[list[str], list[list[str]]]:
                 header = [name.strip() for name in row]
                 if len(header) < 2:
                     raise InputError(f"{source}: this is not a table; its first line has no columns.")
+                _check_extent(0, len(header), source)
             elif len(row) != len(header):
                 raise InputError(
                     f"{source}: line {reader.line_num} has {len(row)} fields where the header has {len(header)}."
                 )
             else:
                 rows.append(row)
+                if len(rows) == LINES_AT_ONCE:
+                    count += len(rows)
+                    _check_extent(count, len(header), source)
+                    parts.append(_text_frame(rows, header))
+                    rows = []
     except csv.Error as error:
         raise InputError(f"{source}: line {reader.line_num} is not CSV ({error}).") from None
-    return header, rows
+    parts.append(_text_frame(rows, header))
+    return header, parts[0] if len(parts) == 1 else pd.concat(parts, ignore_index=True)
+
+
+def _text_frame(rows: list[list[str]], header: list[str]) -> pd.DataFrame:
+    return pd.DataFrame(rows, columns=pd.Index(header), dtype="str")
 
 
 def _to_csv(frame: pd.DataFrame) -> bytes:

@@ -6,8 +6,8 @@ are parsed together, and only if that fails are they looked at one by one to nam
 
 from __future__ import annotations
 
-import io
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,9 +16,12 @@ import numpy as np
 import pandas as pd
 
 from routelaw.errors import InputError
+from routelaw.files import open_regular, parse_json, read_bytes
 from routelaw.runs.table import RunTable
 
 EVALUATIONS, LOG, SPEC, RESULT = "evaluations.jsonl", "log.jsonl", "spec.json", "result.json"
+MOST_LOG_BYTES = 1 << 30
+"""Of one file of JSON lines; a run of a million steps logs some hundred megabytes."""
 
 
 def table_of(folders: Sequence[Path], source: str) -> RunTable:
@@ -44,6 +47,14 @@ def _check_homes(frame: pd.DataFrame, folders: Sequence[Path], contents: Sequenc
         raise InputError(f"{first} and {second} hold the same run {twice['run_id'].iloc[0]}; keep one of them.")
 
 
+def has_rows(file: Path) -> bool:
+    """Whether a file of JSON lines has a row yet. What is there and cannot be read is an error."""
+    if not os.path.lexists(file):
+        return False
+    with open_regular(file) as opened:
+        return any(b"\n" in block for block in iter(lambda: opened.read(1 << 16), b""))
+
+
 def read_lines(file: Path) -> list[dict[str, Any]]:
     """The rows of a file of JSON lines; none where there is no file."""
     content = _whole_lines(file) if file.is_file() else b""
@@ -51,9 +62,9 @@ def read_lines(file: Path) -> list[dict[str, Any]]:
 
 
 def last_row(file: Path, tail: int = 1 << 16) -> dict[str, Any]:
-    """The newest whole row of a file of JSON lines, found from its end; empty if there is none."""
+    """The newest whole row of a log, found from its end; empty if there is none."""
     try:
-        with file.open("rb") as opened:
+        with open_regular(file) as opened:
             size = opened.seek(0, 2)
             while True:
                 opened.seek(max(0, size - tail))
@@ -61,43 +72,83 @@ def last_row(file: Path, tail: int = 1 << 16) -> dict[str, Any]:
                 if len(lines) > 1 or tail >= size:
                     break
                 tail *= 4
-        return dict(json.loads(lines[-1])) if lines else {}
-    except (OSError, ValueError, TypeError):
+        return log_row(lines[-1]) if lines else {}
+    except (OSError, InputError):
         return {}
+
+
+def log_row(line: bytes) -> dict[str, Any]:
+    """One line of a log as far as it is what training writes; empty for what is no row of one.
+
+    Logs are for people to look at: a number that is none is left out of the row, and does not end a listing.
+    """
+    try:
+        row = parse_json(line, "")
+    except InputError:
+        return {}
+    if not isinstance(row, dict) or not _is_count(row.get("step")):
+        return {}
+    kept = {key: value for key, value in row.items() if key == "layers" or _is_number(value)}
+    layers = kept.pop("layers", None)
+    if isinstance(layers, list) and all(_is_layer(layer) for layer in layers):
+        kept["layers"] = layers
+    return kept
+
+
+def _is_layer(layer: Any) -> bool:
+    return (
+        isinstance(layer, dict)
+        and _is_count(layer.get("block"))
+        and _is_number(layer.get("dropped", 0.0))
+        and isinstance(layer.get("load"), list)
+        and all(_is_number(share) for share in layer["load"])
+    )
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _whole_lines(file: Path) -> bytes:
     """A last line without its end is being written, or was when the run was killed: it is not a row yet."""
-    try:
-        content = file.read_bytes()
-    except OSError as error:
-        raise InputError(f"{file}: cannot be read ({error.strerror}).") from None
+    content = read_bytes(file, MOST_LOG_BYTES)
     return content[: content.rfind(b"\n") + 1]
 
 
 def _parsed(files: Sequence[Path], contents: Sequence[bytes]) -> pd.DataFrame:
-    from pyarrow import ArrowException
-    from pyarrow import json as arrow_json
+    """All lines as one JSON array, which is as quick as it gets; line by line where that is not what they are.
 
-    together = b"".join(contents)
+    Arrow reads JSON lines faster still, and ends the process where a line is `[]` or a number.
+    """
+    lines = b"".join(contents).split(b"\n")[:-1]
     try:
-        options = arrow_json.ReadOptions(block_size=len(together) + 1)
-        table = arrow_json.read_json(io.BytesIO(together), read_options=options)
-        return table.select([f.name for f in table.schema if not f.type.num_fields]).to_pandas()
-    except (ArrowException, OverflowError):  # damaged, a column of several types, or gigabytes
+        if any(b"\\ud" in line or b"\\uD" in line for line in lines):
+            raise ValueError("half a surrogate pair, perhaps")
+        rows = json.loads(b"[" + b",".join(lines) + b"]", parse_constant=_no_constant)
+    except (ValueError, RecursionError):
+        rows = []
+    if len(rows) != len(lines) or not all(isinstance(row, dict) for row in rows):
         rows = [
             _row(line, file, number)
             for file, content in zip(files, contents, strict=True)
-            for number, line in enumerate(content.splitlines(), start=1)
+            for number, line in enumerate(content.split(b"\n")[:-1], start=1)
         ]
-        flat = [{key: v for key, v in row.items() if not isinstance(v, list | dict)} for row in rows]
-        return pd.DataFrame(flat)
+    return pd.DataFrame([{k: v for k, v in row.items() if not isinstance(v, list | dict)} for row in rows])
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no number of JSON")
 
 
 def _row(line: bytes, file: Path, number: int) -> dict[str, Any]:
     try:
-        return dict(json.loads(line))
-    except (ValueError, TypeError):
-        raise InputError(
-            f"{file}: line {number} is damaged; training the run again with the same command mends it."
-        ) from None
+        row = parse_json(line, str(file))
+    except InputError:
+        row = None
+    if not isinstance(row, dict):
+        raise InputError(f"{file}: line {number} is damaged; training the run again with the same command mends it.")
+    return row

@@ -11,8 +11,9 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
+from routelaw.errors import InputError
+from routelaw.files import read_json, write_atomically
 from routelaw.runs.locks import is_locked
-from routelaw.runs.writing import write_atomically
 
 CLAIM, LEASE, TRAINS = ".claim", "lease.json", ".lock"
 LEASE_SECONDS = 90.0
@@ -32,16 +33,44 @@ def write_lease(folder: Path, host: str) -> None:
 
 def host_of(folder: Path) -> str | None:
     try:
-        return str(json.loads((folder / LEASE).read_bytes())["host"])
-    except (OSError, ValueError, KeyError, TypeError):
+        return str(read_json(folder / LEASE)["host"])
+    except (InputError, KeyError, TypeError):
         return None
 
 
 def is_fresh(folder: Path, lease_seconds: float = LEASE_SECONDS) -> bool:
+    """Whether a sign of life was given within the time of a lease, by the clock of the file system.
+
+    One from the future, by a clock that was put back since, is fresh until it would be old on either side: a host that
+    is lost must not hold a run for ever. Whoever lives touches its lease again within seconds, at the right time.
+    """
+    age = age_of(folder)
+    return age is not None and abs(age) < lease_seconds
+
+
+def age_of(folder: Path) -> float | None:
+    """Seconds since the last sign of life, negative if it is from the future; None where there is none."""
     try:
-        return _now_at(folder.parent) - (folder / LEASE).stat().st_mtime < lease_seconds
-    except FileNotFoundError:
-        return False
+        return _now_at(folder.parent) - (folder / LEASE).stat().st_mtime
+    except OSError:
+        return None
+
+
+def dated_ahead(folder: Path, lease_seconds: float = LEASE_SECONDS) -> float:
+    """Seconds by which the lease of another host is from the future, where that is why it does not count; else 0."""
+    host, age = host_of(folder), age_of(folder)
+    return -age if host not in (None, this_host()) and age is not None and age <= -lease_seconds else 0.0
+
+
+def holder(folder: Path) -> str:
+    """Whose an attempt is, in words."""
+    host, age = host_of(folder) or "an unknown host", age_of(folder)
+    if host == this_host():
+        return "another process of this machine"
+    if age is None:
+        return f"host {host.partition('/')[0]}"
+    when = f"last heard of {age:.0f} s ago" if age >= 0 else f"whose sign of life is dated {-age:.0f} s ahead"
+    return f"host {host.partition('/')[0]}, {when}"
 
 
 def _now_at(folder: Path) -> float:

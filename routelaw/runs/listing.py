@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import io
+import re
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 
 from routelaw.errors import InputError
+from routelaw.files import made_folder, write_atomically
 from routelaw.runs.columns import columns_of
 from routelaw.runs.files import read_runs
-from routelaw.runs.folders import EVALUATIONS, table_of
-from routelaw.runs.store import IMPORTED, Store, StoredRun
+from routelaw.runs.folders import EVALUATIONS, RESULT, has_rows, table_of
+from routelaw.runs.store import DIVERGED, FINISHED, IMPORTED, RUN_ID, STOPPED, UNFINISHED, Store, StoredRun
 from routelaw.runs.table import SOURCE, RunTable
-from routelaw.runs.writing import write_atomically
 from routelaw.specs.techniques import canonical_router
 
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,59}")
 OWN = "own"
 """Where a run is from: trained into this store, or the name of an imported table."""
 SHOWN = [
@@ -25,17 +28,24 @@ SHOWN = [
 FILTERS = ("router", "size", "experts", "k", "seed", "status", "source", "variant")
 
 
-def list_runs(store: Store) -> pd.DataFrame:
-    """The last row of every run; a run that has begun and was not evaluated yet has no loss."""
+def list_runs(store: Store, notice: Callable[[str], None] = lambda _: None) -> pd.DataFrame:
+    """The last row of every run; a run that has begun and was not evaluated yet has no loss. What is damaged is listed
+    as far as it can be, and said."""
     frames = [_last_rows(read_runs(path), name) for name, path in store.imported().items()]
     runs = store.runs()
-    evaluated = [run for run in runs if (run.folder / EVALUATIONS).is_file()]
-    if any((run.folder / EVALUATIONS).stat().st_size for run in evaluated):
-        own = _last_rows(table_of([run.folder for run in evaluated], str(store.path)), OWN)
+    evaluated = [run for run in runs if has_rows(run.folder / EVALUATIONS)]
+    table = table_of([run.folder for run in evaluated], str(store.path)) if evaluated else None
+    for sentence in store.damage(runs, table):
+        notice(sentence)
+    if table is not None:
+        own = _last_rows(table, OWN)
+        for sentence in _without_result(runs, own):
+            notice(sentence)
         unfinished = {run.run_id: run.status for run in runs if not run.ended}
         own["status"] = [unfinished.get(run, status) for run, status in zip(own["run_id"], own["status"], strict=True)]
         frames.insert(0, own)
-    begun = [run for run in runs if not frames or run.run_id not in set(frames[0]["run_id"])]
+    told = {run.folder for run in evaluated}
+    begun = [run for run in runs if run.folder not in told]
     if begun:
         frames.insert(0, pd.DataFrame([_begun(run) for run in begun]))
     if not frames:
@@ -68,23 +78,29 @@ def export_table(store: Store, *, everything: bool) -> RunTable:
 
 
 def import_table(store: Store, table: RunTable, name: str) -> int:
-    """Keep someone else's table beside the store's own runs; returns how many runs it has."""
-    import io
+    """Keep someone else's table beside the store's own runs; returns how many runs it has.
 
-    if not name.replace("-", "").replace("_", "").isalnum():
-        raise InputError(f"the name of an imported table is letters, digits, - and _, not {name!r}.")
-    if name == OWN or name in store.imported():
+    Its name must be nothing that the store knows already or may come to know: `remove` goes by names.
+    """
+    if not NAME.fullmatch(name):
+        raise InputError(f"the name of an imported table is letters, digits, - and _, at most 60, not {name!r}.")
+    known = store.imported()
+    if name in known:
         raise InputError(f"{store.path} has an imported table {name!r} already; choose another --name.")
+    if name in (OWN, UNFINISHED, IMPORTED) or RUN_ID.fullmatch(name):
+        raise InputError(f"{name!r} is a name that a store uses itself, or gives to runs; choose another --name.")
     ours = {run.run_id for run in store.runs()}
-    for known in store.imported().values():
-        ours |= set(read_runs(known).frame["run_id"])
+    if name in ours or (store.path / name).exists():
+        raise InputError(f"{store.path} holds a run or folder {name!r}; choose another --name.")
+    for file in known.values():
+        ours |= set(read_runs(file).frame["run_id"])
     theirs = set(table.frame["run_id"])
     if both := sorted(ours & theirs):
         raise InputError(f"{table.source}: run {both[0]} is in {store.path} already ({len(both)} such runs).")
-    (store.path / IMPORTED).mkdir(parents=True, exist_ok=True)
     buffer = io.BytesIO()
-    table.frame.to_parquet(buffer, index=False)
-    write_atomically(buffer.getvalue(), store.path / IMPORTED / f"{name}.parquet")
+    table.frame.to_parquet(buffer, index=False, write_page_checksum=True)
+    with made_folder(store.path / IMPORTED) as folder:
+        write_atomically(buffer.getvalue(), folder / f"{name}.parquet")
     return len(theirs)
 
 
@@ -96,6 +112,16 @@ def _last_rows(table: RunTable, source: str) -> pd.DataFrame:
     valued = frame[frame[loss].notna()].groupby("run_id", sort=False).tail(1).set_index("run_id")[loss]
     rows = last.assign(source=source, loss_validation=valued).reset_index()
     return rows[SHOWN].sort_values(["active_params", "router", "experts", "seed"], kind="stable")
+
+
+def _without_result(runs: Sequence[StoredRun], rows: pd.DataFrame) -> list[str]:
+    """Runs whose evaluations go to the end and that have no result: damaged, or killed in that very moment."""
+    ended = set(rows["run_id"][rows["status"].isin((FINISHED, DIVERGED))])
+    return [
+        f"{run.folder} is damaged: the run has ended, and its {RESULT} is missing; the same command writes it again."
+        for run in runs
+        if run.run_id in ended and run.status == STOPPED
+    ]
 
 
 def _begun(run: StoredRun) -> dict[str, Any]:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import fcntl
+import os
+import stat
 import time
 from pathlib import Path
 from typing import IO
+
+from routelaw.errors import InputError
 
 PATIENCE = 0.5
 """Seconds to try again: `is_locked` holds a lock for an instant."""
@@ -13,7 +17,7 @@ PATIENCE = 0.5
 
 def lock(path: Path, patience: float = PATIENCE) -> IO[bytes] | None:
     """The file, locked until it is closed or the process ends; None where another process has it."""
-    file = path.open("ab")
+    file = _opened(path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
     deadline = time.monotonic() + patience
     while True:
         try:
@@ -29,10 +33,19 @@ def lock(path: Path, patience: float = PATIENCE) -> IO[bytes] | None:
 def is_locked(path: Path) -> bool:
     """Whether a process of this host has it; works without the right to write."""
     try:
-        with path.open("rb") as file:
+        with _opened(path, os.O_RDONLY) as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except FileNotFoundError:
         return False
     except BlockingIOError:
         return True
     return False
+
+
+def _opened(path: Path, flags: int) -> IO[bytes]:
+    """A FIFO in the lock's place would be waited for, for ever; whoever put it there is told."""
+    descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise InputError(f"{path}: a lock is a regular file, and this is none: remove it.")
+    return os.fdopen(descriptor, "rb" if flags == os.O_RDONLY else "ab")

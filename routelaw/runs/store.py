@@ -7,22 +7,28 @@
     STORE/imported/<name>.parquet  tables of other people's runs
 
 An ended run appears by one rename, whole; nothing here is ever rewritten, and only `remove` takes away.
+
+A run that `routelaw train --out STORE/NAME` put there under a name of its own is the run that its spec says it is.
 """
 
 from __future__ import annotations
 
-import json
+import os
+import re
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from routelaw.errors import InputError, unwritable
-from routelaw.runs.folders import EVALUATIONS, LOG, RESULT, SPEC, last_row, read_lines, table_of
-from routelaw.runs.leases import is_held
+from routelaw.files import read_json
+from routelaw.runs.folders import EVALUATIONS, LOG, RESULT, SPEC, has_rows, last_row, read_lines, table_of
+from routelaw.runs.leases import CLAIM, TRAINS, is_held
+from routelaw.runs.locks import lock
 from routelaw.runs.table import RunTable
 from routelaw.specs.files import from_stored
 from routelaw.specs.nearest import nearest_hint
@@ -30,6 +36,10 @@ from routelaw.specs.run import RunSpec
 
 UNFINISHED, IMPORTED, FAILURE, OUTPUT = "unfinished", "imported", "failure.json", "output.log"
 RUNNING, STOPPED, FAILED = "running", "stopped", "failed"
+FINISHED, DIVERGED = "finished", "diverged"
+RUN_ID = re.compile(r"[0-9a-f]{12}")
+"""What a run is called by the hash of what it means (specs/run.py)."""
+ATTEMPT = re.compile(r"(?P<run>[^.].*)\.(?P<number>[0-9]{1,9})", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -45,22 +55,29 @@ class StoredRun:
     @property
     def result(self) -> dict[str, Any]:
         """How it ended; empty while it has not."""
-        return self._json(RESULT) if (self.folder / RESULT).is_file() else {}
+        if not _is_there(self.folder / RESULT):
+            return {}
+        result = self._json(RESULT)
+        loss, numbers = result.get("loss_validation"), (result.get("step", 0), result.get("seconds", 0.0))
+        sound = all(isinstance(n, int | float) for n in (*numbers, 0.0 if loss is None else loss))
+        if result.get("status") not in (FINISHED, DIVERGED) or not sound:
+            raise InputError(f"{self.folder / RESULT} is damaged: it does not say how the run ended.")
+        return result
 
     @property
     def failure(self) -> dict[str, Any]:
         """Why its last attempt failed; empty if it did not."""
-        return self._json(FAILURE) if (self.folder / FAILURE).is_file() else {}
+        return self._json(FAILURE) if _is_there(self.folder / FAILURE) else {}
 
     @property
     def ended(self) -> bool:
-        return self.folder.parent.name != UNFINISHED and (self.folder / RESULT).is_file()
+        return self.folder.parent.name != UNFINISHED and _is_there(self.folder / RESULT)
 
     @property
     def status(self) -> str:
         """finished, diverged; failed, running or stopped while it has not ended."""
         if self.ended:
-            return str(self.result.get("status", "finished"))
+            return str(self.result["status"])
         if is_held(self.folder):
             return RUNNING
         return FAILED if self.failure else STOPPED
@@ -74,12 +91,12 @@ class StoredRun:
         return last_row(self.folder / LOG)
 
     def _json(self, name: str) -> dict[str, Any]:
-        try:
-            return dict(json.loads((self.folder / name).read_bytes()))
-        except FileNotFoundError:
-            raise InputError(f"{self.folder} is not the folder of a run: it has no {name}.") from None
-        except (OSError, ValueError, TypeError):
-            raise InputError(f"{self.folder / name} is damaged.") from None
+        if not (self.folder / name).exists():
+            raise InputError(f"{self.folder} is not the folder of a run: it has no {name}.")
+        content = read_json(self.folder / name)
+        if not isinstance(content, dict):
+            raise InputError(f"{self.folder / name} is damaged: it holds no table of names and values.")
+        return content
 
 
 class Store:
@@ -96,10 +113,12 @@ class Store:
             raise unwritable(self.path, error) from None
 
     def runs(self) -> list[StoredRun]:
-        """Every run that ended or began, by id: once, as it now stands."""
-        ended = {run.run_id: run for run in self._folders()}
+        """Every run that ended or began, by name: once, as it now stands."""
+        found = list(self._folders())
+        known = {run.run_id for run in found}
         newest = {run_id: StoredRun(run_id, folder) for run_id, _, folder in sorted(self._attempts())}
-        return [run for _, run in sorted({**newest, **ended}.items())]
+        found += [run for run_id, run in newest.items() if run_id not in known]
+        return sorted(found, key=lambda run: run.folder.name)
 
     def ended(self, run_id: str) -> bool:
         return (self.path / run_id / RESULT).is_file()
@@ -127,36 +146,104 @@ class Store:
     def table(self) -> RunTable:
         """The run table of the store's own runs, those still going on included. Imported tables stay apart: they have
         another corpus and another recipe, and no law holds for both."""
-        folders = [run.folder for run in self.runs() if (run.folder / EVALUATIONS).is_file()]
-        if not folders:
+        runs = self.runs()
+        folders = [run.folder for run in runs if has_rows(run.folder / EVALUATIONS)]
+        if not any(_is_there(run.folder / EVALUATIONS) for run in runs) and not any(run.ended for run in runs):
             raise InputError(f"{self.path}: {self._without_runs()}")
-        return table_of(folders, str(self.path))
+        table = table_of(folders, str(self.path))
+        for sentence in self.damage(runs, table):  # points that a fit would lose without a word
+            raise InputError(sentence)
+        return table
+
+    def damage(self, runs: Sequence[StoredRun], table: RunTable | None) -> list[str]:
+        """Runs that have ended, and whose evaluations do not reach that far: a sentence for each."""
+        ended_rows = (
+            set()
+            if table is None
+            else {
+                run_id
+                for run_id, status in zip(table.frame["run_id"], table.frame["status"], strict=True)
+                if status in (FINISHED, DIVERGED)
+            }
+        )
+        return [
+            f"{run.folder} is damaged: the run has ended, and its {EVALUATIONS} does not go to the end; "
+            f"`routelaw runs remove {run.run_id}` and train it again."
+            for run in runs
+            if run.ended and run.run_id not in ended_rows
+        ]
 
     def imported(self) -> dict[str, Path]:
         """Name -> file of each imported table."""
         return {file.name.partition(".")[0]: file for file in sorted((self.path / IMPORTED).glob("*.parquet"))}
 
-    def remove(self, run_id: str) -> None:
-        """The run, all attempts at it included, or the imported table of that name, for good."""
-        if run_id in self.imported():
-            self.imported()[run_id].unlink()
-        for folder in (self.path / run_id, *self.leftovers(run_id)):
-            if folder.exists():
+    def remove(self, name: str) -> None:
+        """The run of that id, all attempts at it included, or the imported table of that name, for good.
+
+        Nothing else: whatever the name, only what `runs` and `imported` know by it is touched. A run that is being
+        trained stays.
+        """
+        runs, table = self.check_removable(name)
+        if table is not None:
+            try:
+                table.unlink()
+            except OSError as error:
+                raise unwritable(table, error) from None
+        else:
+            self._remove_folders(name, dict.fromkeys((*(run.folder for run in runs), *self.leftovers(name))))
+
+    def check_removable(self, name: str) -> tuple[list[StoredRun], Path | None]:
+        """The folders of a run of that id, or the file of an imported table of that name; an error if it is neither,
+        or being trained."""
+        runs = [run for run in self.runs() if run.run_id == name]
+        table = self.imported().get(name)
+        if not runs and table is None:
+            raise InputError(f"{self.path} has no run or imported table {name!r}; to remove takes the whole id.")
+        if runs and table is not None:
+            raise InputError(f"{self.path}: {name!r} is a run and an imported table; rename {table} first.")
+        for run in runs:
+            if is_held(run.folder):
+                raise InputError(f"run {name} is being trained in {run.folder}; stop it first.")
+        return runs, table
+
+    def _remove_folders(self, run_id: str, folders: Iterable[Path]) -> None:
+        """All are locked before the first is taken away, so that nobody begins to train in one meanwhile."""
+        with ExitStack() as locks:
+            for folder in folders:
+                try:
+                    held = is_held(folder)
+                    for name in (CLAIM, TRAINS):
+                        own = None if held else lock(folder / name, patience=0.0)
+                        held = own is None
+                        if own is not None:
+                            locks.enter_context(own)
+                except OSError as error:
+                    raise unwritable(folder, error) from None
+                if held:
+                    raise InputError(f"run {run_id} is being trained in {folder}; stop it first.")
+            for folder in folders:
                 gone = folder.with_name(f".{folder.name}.removed")
-                shutil.rmtree(gone, ignore_errors=True)
-                folder.rename(gone)
-                shutil.rmtree(gone)
+                try:
+                    shutil.rmtree(gone, ignore_errors=True)
+                    folder.rename(gone)
+                    shutil.rmtree(gone)
+                except OSError as error:
+                    left = f"; what is left of it is in {gone}" if gone.exists() else ""
+                    raise InputError(f"{folder} cannot be removed ({error.strerror}){left}.") from None
 
     def _folders(self) -> Iterator[StoredRun]:
-        for file in sorted(self.path.glob(f"*/{EVALUATIONS}")):
-            if not file.parent.name.startswith("."):
-                yield StoredRun(file.parent.name, file.parent)
+        """Folders that hold a run, whatever they are called: by its files, damaged or not."""
+        if not self.path.is_dir():
+            return
+        for folder in sorted(self.path.iterdir()):
+            hidden = folder.name.startswith(".") or folder.name in (UNFINISHED, IMPORTED)
+            if not hidden and any(_is_there(folder / name) for name in (EVALUATIONS, SPEC, RESULT)):
+                yield StoredRun(_id_of(folder), folder)
 
     def _attempts(self) -> Iterator[tuple[str, int, Path]]:
         for folder in (self.path / UNFINISHED).glob("*.*"):
-            run_id, _, number = folder.name.rpartition(".")
-            if run_id and not run_id.startswith(".") and number.isdigit():
-                yield run_id, int(number), folder
+            if (named := ATTEMPT.fullmatch(folder.name)) and folder.is_dir():
+                yield named["run"], int(named["number"]), folder
 
     def _without_runs(self) -> str:
         imported = self.imported()
@@ -166,3 +253,20 @@ class Store:
             f"this is a directory without runs (no {EVALUATIONS} in it or one below); "
             "give a run's folder, a folder of them, or a CSV or Parquet file."
         )
+
+
+def _is_there(path: Path) -> bool:
+    """Whether anything has this name. What it is, whoever reads it finds out: a FIFO in a file's place is damage, and
+    no sign that there is no such file."""
+    return os.path.lexists(path)
+
+
+def _id_of(folder: Path) -> str:
+    """A folder with the name of a run holds that run; of any other, the spec says which."""
+    if RUN_ID.fullmatch(folder.name):
+        return folder.name
+    try:
+        run_id = read_json(folder / SPEC)["run_id"]
+    except (InputError, KeyError, TypeError):
+        return folder.name
+    return run_id if isinstance(run_id, str) and RUN_ID.fullmatch(run_id) else folder.name

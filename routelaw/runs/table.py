@@ -6,9 +6,9 @@ import numpy as np
 import pandas as pd
 
 from routelaw.errors import InputError
-from routelaw.runs.cells import integers, numbers, reject_first, text, where
+from routelaw.runs.cells import integers, numbers, reject_first, text, warn_of, where
 from routelaw.specs.sizes import size_label
-from routelaw.specs.techniques import canonical_router
+from routelaw.specs.techniques import DENSE, canonical_router
 
 DESCRIPTION = (
     "run_id", "router", "variant", "size", "experts", "k", "routing_frequency", "seed", "step", "tokens",
@@ -21,6 +21,13 @@ FINISHED = "finished"
 SOURCE = "from_table"
 """An extra column: whose a run is, in tables that were put together from several."""
 SAME_SIZE = 1.1
+LARGEST_COUNT = {"active_params": 1e18, "total_params": 1e20, "flops_per_token": 1e22}
+LOSS_RANGE = (1e-6, 1e4)
+"""Nats per token outside of which nothing was measured: a slip of the pen, or an overflow."""
+USUAL_LOSS = (0.1, 13.9)
+"""ln 10⁶ = 13.8 is the loss of a uniform guess among a million tokens; more is a perplexity, a sum or a percentage."""
+FEW_PARAMS = 1000
+"""Fewer active parameters are probably millions of them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,6 +40,8 @@ class RunTable:
     """Where the table came from, for messages and captions."""
     notes: tuple[str, ...] = ()
     """What was assumed or corrected on the way in."""
+    warnings: tuple[str, ...] = ()
+    """What is possible but hard to believe, each with the row: every fit to the table repeats it."""
 
     @classmethod
     def from_frame(cls, frame: pd.DataFrame, source: str) -> "RunTable":
@@ -46,6 +55,7 @@ class RunTable:
         frame = frame.reset_index(drop=True)
         losses = _loss_columns(frame)
         notes: list[str] = []
+        warnings: list[str] = []
         columns: dict[str, pd.Series] = {
             **_identity(frame, source),
             **_choices(frame, source, notes),
@@ -58,8 +68,9 @@ class RunTable:
         canonical = pd.DataFrame({name: columns[name] for name in (*DESCRIPTION, *losses)})
         canonical[extras] = frame[extras]
         _check_runs(canonical, source)
-        _check_losses(canonical, losses, source, notes)
-        return cls(canonical, source, tuple(notes))
+        _check_models(canonical, source, warnings)
+        _check_losses(canonical, losses, source, notes, warnings)
+        return cls(canonical, source, tuple(notes), tuple(warnings))
 
     @property
     def losses(self) -> list[str]:
@@ -125,7 +136,7 @@ def _choices(frame: pd.DataFrame, source: str, notes: list[str]) -> dict[str, pd
         ~frequency.isna() & ~frequency.between(0, 1, "right"), frame, name, source, "must be above 0 and at most 1"
     )
     columns[name] = _or_default(name, frequency, 0.5, notes).astype("float64")
-    seed = integers(frame, "seed", source) if "seed" in frame else _constant(0, frame, "Int64")
+    seed = integers(frame, "seed", source, lowest=0) if "seed" in frame else _constant(0, frame, "Int64")
     columns["seed"] = seed.fillna(0).astype("int64")
     return columns
 
@@ -158,11 +169,11 @@ def _counts(frame: pd.DataFrame, source: str) -> dict[str, pd.Series]:
     columns = {}
     for name in ("active_params", "total_params", "flops_per_token"):
         cells = numbers(frame, name, source) if name in frame else _constant(np.nan, frame, "float64")
-        wrong = ~((cells > 0) & np.isfinite(cells))
+        wrong = ~((cells >= 1) & (cells <= LARGEST_COUNT[name]))
         if name != "active_params":
             wrong &= ~cells.isna()
         if name in frame:
-            reject_first(wrong, frame, name, source, "must be a positive number")
+            reject_first(wrong, frame, name, source, f"must be a number from 1 to {LARGEST_COUNT[name]:g}")
         columns[name] = cells
     return columns
 
@@ -189,13 +200,40 @@ def _check_runs(table: pd.DataFrame, source: str) -> None:
         reject_first(table[name] != first[name], table, name, source, rule)
 
 
-def _check_losses(table: pd.DataFrame, losses: list[str], source: str, notes: list[str]) -> None:
+def _check_models(table: pd.DataFrame, source: str, warnings: list[str]) -> None:
+    """No model has more experts than parameters, uses more of them than there are, or has fewer parameters in all than
+    it uses. Columns that were swapped or given another unit often show here."""
+    experts, active, total = table["experts"], table["active_params"], table["total_params"]
+    rule = "is 1 for router dense, which has no experts; name the router, or the experts, rightly"
+    reject_first((table["router"] == DENSE) & (experts > 1), table, "experts", source, rule)
+    rule = "must not be above active_params (are the two columns swapped?)"
+    reject_first(experts > active, table, "experts", source, rule)
+    routed = table["router"] != DENSE  # K of a dense model means nothing, and often stands there all the same
+    reject_first(routed & (table["k"] > experts), table, "k", source, "must not be above experts")
+    reject_first(total < active, table, "total_params", source, "must not be below active_params")
+    few = active < FEW_PARAMS
+    warnings += warn_of(few, table, "active_params", "are these millions? Laws take the number of parameters itself.")
+    flops = table["flops_per_token"]
+    odd = (flops < active) | (flops > 1e4 * active)
+    warnings += warn_of(
+        odd, table, "flops_per_token", "a forward pass takes about 2 FLOPs per token for every active parameter."
+    )
+
+
+def _check_losses(table: pd.DataFrame, losses: list[str], source: str, notes: list[str], warnings: list[str]) -> None:
     finished = table["status"] == FINISHED
     absent = 0
     for loss in losses:
         cells = table[loss]
-        wrong = ~cells.isna() & ~((cells > 0) & np.isfinite(cells))
+        given = cells.notna()
+        wrong = given & ~((cells > 0) & np.isfinite(cells))
         reject_first(wrong, table, loss, source, "must be a positive, finite number (mean nats per token)")
+        (least, most), (low, high) = LOSS_RANGE, USUAL_LOSS
+        beyond = given & finished & ~cells.between(least, most)  # a run that diverged may have any loss
+        reject_first(beyond, table, loss, source, f"must lie between {least:g} and {most:g} nats per token")
+        odd = given & finished & ~cells.between(low, high)
+        doubt = "is it a perplexity, a sum, a percentage or an accuracy, and not the mean of nats per token?"
+        warnings += warn_of(odd, table, loss, doubt)
         has_value = cells.notna().groupby(table["run_id"]).transform("any")
         without = (finished & ~has_value).to_numpy()
         # Other losses may be measured on some runs only; a fit to one of them says which runs it leaves out.

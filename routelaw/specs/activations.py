@@ -215,7 +215,7 @@ class Pass:
             tables = 3 + (router.options.get("weight") == "sigmoid")
             return [*parts, Kept("its tables", f"{tables}·T·E·w", tables * table)]
         parts.append(Kept("its tables", "4·T·E·w", 4 * table))
-        if has_baseline(self.spec):
+        if self.spec.router.has_value_network:
             hidden = 2 * T * max(width // 8, 1) * self.wide
             formula = "T·d·4 + 2·T·d/8·w" if widened else "2·T·d/8·w"
             parts.append(Kept("the baseline's hidden layer, and its input where widened", formula, hidden + widened))
@@ -224,8 +224,3 @@ class Pass:
 
 UNWEIGHTED = ("hash", "rl-r")
 """Techniques whose experts' outputs are summed as they are."""
-
-
-def has_baseline(spec: RunSpec) -> bool:
-    """Variant B of rl-r, the default, has a value network."""
-    return spec.router.name == "rl-r" and spec.router.options.get("variant", "B") == "B"

@@ -25,6 +25,13 @@ ZERO_OR_MORE = (
     "train.warmup_steps", "train.start_rate", "train.weight_decay", "router.group_tokens", "router.balance_weight",
     "router.capacity_factor",
 )  # fmt: skip
+MOST = {
+    "train.steps": 10**12, "train.batch": 10**9, "train.warmup_steps": 10**12, "model.sequence_length": 10**8,
+    "model.vocabulary": 2**31, "router.experts": 10**6, "router.shuffle_groups": 10**9, "router.group_tokens": 10**12,
+    "router.ffws_per_expert": 1000,
+}  # fmt: skip
+"""Beyond these a number is a slip of the pen. They keep arithmetic within 64 bits, and lists within memory."""
+WIDEST = {"d_model": 10**6, "blocks": 10**4, "heads": 10**5, "kv_size": 10**5}
 SHARES = {"train.final_share": 1.0, "train.beta1": None, "train.beta2": None}
 """Between 0 and this, or below 1 where there is none."""
 
@@ -38,8 +45,8 @@ def check(spec: RunSpec) -> None:
         raise InputError(
             f"rotary positions turn pairs, so kv_size must be even, not {spec.model.architecture.kv_size}."
         )
-    if not -(2**63) <= spec.train.seed < 2**63:
-        raise InputError(f"train.seed must fit in 64 bits, which {spec.train.seed} does not.")
+    if not 0 <= spec.train.seed < 2**63:
+        raise InputError(f"train.seed must be a whole number from 0 to 2^63 − 1, not {spec.train.seed:.3g}.")
     if spec.router.name == DENSE:
         _check_dense(spec.router)
     else:
@@ -61,6 +68,12 @@ def _check_ranges(spec: RunSpec) -> None:
     for name in ZERO_OR_MORE:
         if of(name) < 0:
             raise InputError(f"{name} must be 0 or more, not {of(name):g}.")
+    for name, largest in MOST.items():
+        if of(name) > largest:
+            raise InputError(f"{name} must be at most {largest:,}, not {of(name):,}.")
+    for name, largest in WIDEST.items():
+        if (value := getattr(spec.model.architecture, name)) > largest:
+            raise InputError(f"model.{name} must be at most {largest:,}, not {value:,}.")
     for name, most in SHARES.items():
         if not 0 <= of(name) <= (most or inf) or (most is None and of(name) >= 1):
             raise InputError(f"{name} must be at least 0 and {'at most' if most else 'below'} 1, not {of(name):g}.")

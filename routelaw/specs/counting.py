@@ -23,6 +23,16 @@ SEQUENCE_LENGTH = 2048
 VOCABULARY = 32_000
 
 
+LARGEST = {
+    "experts": 10**6,
+    "flop_increase": 10**6,
+    "ffws_per_expert": 1000,
+    "sequence_length": 10**8,
+    "vocabulary": 2**31,
+}
+"""Beyond these a number is a slip of the pen."""
+
+
 @dataclass(frozen=True)
 class Counts:
     active_params: int
@@ -57,6 +67,7 @@ def count(
     shared_decisions: bool = False,
     ffws_per_expert: int = 1,
     routed: int | None = None,
+    value_network: bool | None = None,
     positions: str = "xl",
     sequence_length: int = SEQUENCE_LENGTH,
     vocabulary: int = VOCABULARY,
@@ -76,6 +87,9 @@ def count(
     the block's LayerNorm, which all experts share; the s−1 others bring 8·d² + 2·d parameters each and 16·d² + 5·d
     FLOPs per token that visits them (5·d per LayerNorm, as in the 10·d of a block). Since N means the model with one
     expert, those of one expert are in N.
+
+    `value_network`: RL-R's variants G and S have none, and are counted without it; unless told otherwise it is the
+    variant B that is counted, the paper's and the default.
 
     `routed` is the number of routed blocks where a placement names them; else L·R, rounded. `positions="rope"` has no
     projection of relative positions and no scores of its own: four projections and two score products instead of five
@@ -101,7 +115,8 @@ def count(
     d, inner = architecture.d_model, architecture.heads * architecture.kv_size
     ffw, stacked = 8 * d * d, ffws_per_expert - 1
     routers = 0 if experts_counted == 1 else 1 if shared_decisions else routed
-    baseline = (d + 1) * (d // 8) if router == "rl-r" else 0
+    has_baseline = router == "rl-r" if value_network is None else value_network
+    baseline = (d + 1) * (d // 8) if has_baseline else 0
 
     rotary = positions == "rope"
     active = dense_params(architecture) - rotary * architecture.blocks * d * inner + routed * stacked * (ffw + 2 * d)
@@ -141,5 +156,15 @@ def _check_choices(
         raise InputError(f"Each expert holds at least one FFW, not {ffws_per_expert}.")
     if flop_increase > 1 and ffws_per_expert > 1:
         raise InputError("A dense model takes either flop_increase or ffws_per_expert above 1, not both.")
+    given = {
+        "experts": experts,
+        "flop_increase": flop_increase,
+        "ffws_per_expert": ffws_per_expert,
+        "sequence_length": sequence_length,
+        "vocabulary": vocabulary,
+    }
+    for name, most in LARGEST.items():
+        if given[name] > most:
+            raise InputError(f"{name} must be at most {most:,}.")
     if sequence_length < 1 or vocabulary < 1:
         raise InputError(f"Sequence length and vocabulary must be positive, not {sequence_length} and {vocabulary}.")

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import tomllib
 import types
 from collections.abc import Mapping
-from dataclasses import MISSING, asdict, fields
-from pathlib import Path
+from dataclasses import MISSING, asdict, fields, is_dataclass, replace
+from math import isfinite
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from routelaw.errors import InputError
+from routelaw.plugins import router_file
 from routelaw.specs.architecture import Architecture
 from routelaw.specs.nearest import nearest_hint
 from routelaw.specs.run import ExecutionSpec, ModelSpec, RouterSpec, RunSpec, TrainSpec
@@ -20,15 +20,6 @@ Tables = dict[str, Any]
 """Nested tables of plain values: [model], [router], [train] and whatever else a file holds."""
 SIZE = "model.size"
 KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text", dict: "a table", list: "a list"}
-
-
-def read_toml(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror}).") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: is not TOML: {str(error).rstrip('.')}.") from None
 
 
 def put(tables: Tables, name: str, value: Any) -> None:
@@ -78,15 +69,34 @@ def check_keys(values: Any, known: Mapping[str, Any] | tuple[str, ...], where: s
 def _typed(value: Any, hint: Any, where: str) -> Any:
     options = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
     kinds = [get_origin(option) or option for option in options]
-    for kind in kinds:
+    for option, kind in zip(options, kinds, strict=True):
         if kind is Any:
             return value
+        if is_dataclass(kind) and isinstance(value, Mapping):
+            return from_mapping(kind, value, where)
+        if kind is dict and isinstance(value, Mapping):
+            _, inner = get_args(option) or (str, Any)
+            return {key: _typed(one, inner, f"{where}.{key}") for key, one in value.items()}
+        if kind is tuple and isinstance(value, list | tuple):
+            inner, *_ = get_args(option)  # tuple[T, ...], the only kind that specs and manifests have
+            return tuple(_typed(one, inner, f"{where}[{number}]") for number, one in enumerate(value))
         if kind is float and isinstance(value, int | float) and not isinstance(value, bool):
-            return float(value)
+            return float(_bounded(value, where))
+        if kind is int and isinstance(value, int) and not isinstance(value, bool):
+            return _bounded(value, where)
         if isinstance(value, kind) and not (kind is int and isinstance(value, bool)):
             return value
     wanted = " or ".join(KINDS.get(kind, kind.__name__) for kind in kinds if kind is not types.NoneType)
     raise InputError(f"{where} must be {wanted}, not {value!r}.")
+
+
+def _bounded(value: float, where: str) -> float:
+    """What does not fit in 64 bits, or is not finite, would fail much later, or compare as false with everything."""
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise InputError(f"{where} must fit in 64 bits, and does not.")
+    if not isfinite(value):
+        raise InputError(f"{where} must be a finite number, not {value}.")
+    return value
 
 
 def model_spec(values: Mapping[str, Any], where: str) -> ModelSpec:
@@ -110,9 +120,12 @@ def model_spec(values: Mapping[str, Any], where: str) -> ModelSpec:
 def run_spec(values: Mapping[str, Any], corpus: str, where: str) -> RunSpec:
     """A run from its tables [model], [router] and [train]; the corpus is given by its content hash."""
     check_keys(values, ("model", "router", "train"), where)
+    router = from_mapping(RouterSpec, values.get("router", {}), f"{where} [router]")
+    if router.plugin:
+        raise InputError(f"{where} [router]: plugin is filled in from the file of --plugin; leave it out.")
     return RunSpec(
         model=model_spec(values.get("model", {}), f"{where} [model]"),
-        router=from_mapping(RouterSpec, values.get("router", {}), f"{where} [router]"),
+        router=replace(router, plugin=router_file(router.name)),
         train=from_mapping(TrainSpec, values.get("train", {}), f"{where} [train]"),
         corpus=corpus,
     )
@@ -130,11 +143,8 @@ def from_stored(values: Mapping[str, Any], where: str) -> RunSpec:
     for name in tables:
         if name not in values:
             raise InputError(f"{where}: {name} is missing.")
-    model = dict(_typed(values["model"], dict, f"{where}: model"))
-    if "architecture" in model:
-        model["architecture"] = from_mapping(Architecture, model["architecture"], f"{where} [architecture]")
     return RunSpec(
-        model=from_mapping(ModelSpec, model, f"{where} [model]"),
+        model=from_mapping(ModelSpec, values["model"], f"{where} [model]"),
         router=from_mapping(RouterSpec, values["router"], f"{where} [router]"),
         train=from_mapping(TrainSpec, values["train"], f"{where} [train]"),
         corpus=_typed(values["corpus"], str, f"{where}: corpus"),

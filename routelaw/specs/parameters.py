@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from routelaw.specs.activations import has_baseline
 from routelaw.specs.layout import Layout
 from routelaw.specs.run import RunSpec
 
@@ -73,7 +72,7 @@ def _router(spec: RunSpec) -> tuple[Parameter, ...]:
     if spec.router.name == "hash":
         return ()
     hidden = max(d // 8, 1)
-    baseline = (Parameter((hidden, d)), Parameter((hidden,))) if has_baseline(spec) else ()
+    baseline = (Parameter((hidden, d)), Parameter((hidden,))) if spec.router.has_value_network else ()
     return (Parameter((experts, d)), Parameter((experts,)), *baseline)
 
 

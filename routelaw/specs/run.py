@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from typing import Any
 
@@ -23,6 +24,8 @@ from routelaw.specs.layout import Layout
 from routelaw.specs.placement import canonical_placement, routed_positions
 from routelaw.specs.techniques import DENSE, canonical_router
 
+PLUGIN_DIGITS = 8
+"""Of a plugin's hash in the name of a variant: versions of a router are never averaged or fitted together unasked."""
 USUAL_GROUP = 8
 """Sequences in a routing group that nobody asked for otherwise."""
 
@@ -59,10 +62,17 @@ class RouterSpec:
     """None is the technique's own default."""
     options: dict[str, Any] = field(default_factory=dict)
     """Options of this technique alone; its file declares and checks them."""
+    plugin: str = ""
+    """sha256 of the file that a router of one's own was loaded from; filled in, not to be written by hand."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "name", canonical_router(self.name))
         object.__setattr__(self, "placement", canonical_placement(self.placement))
+
+    @property
+    def has_value_network(self) -> bool:
+        """Variant B of rl-r, the default, learns a baseline; G and S have none."""
+        return self.name == "rl-r" and self.options.get("variant", "B") == "B"
 
 
 @dataclass(frozen=True)
@@ -110,6 +120,7 @@ class RunSpec:
             routed=len(self.routed_blocks),
             shared_decisions=self.router.shared_decisions,
             ffws_per_expert=self.router.ffws_per_expert,
+            value_network=self.router.has_value_network,
             positions=self.model.positions,
             sequence_length=self.model.sequence_length,
             vocabulary=self.model.vocabulary,
@@ -139,7 +150,9 @@ class RunSpec:
         changed = {k: v for k, v in meaning_of(self.router).items() if k not in main}
         changed |= meaning_of(self.router.options)
         changed |= {k: v for k, v in meaning_of(self.model).items() if k == "positions"}
-        return ",".join(_named(key, changed[key]) for key in sorted(changed))
+        if self.router.plugin:
+            changed["plugin"] = self.router.plugin[:PLUGIN_DIGITS]
+        return named_settings(changed)
 
     def tokens_after(self, steps: int) -> int:
         return steps * self.train.batch * self.model.sequence_length
@@ -216,6 +229,11 @@ def meaning_of(value: Any) -> Any:
 
 def default_of(f: Field[Any]) -> Any:
     return f.default_factory() if f.default_factory is not MISSING else f.default
+
+
+def named_settings(settings: Mapping[str, Any]) -> str:
+    """Settings as one line of text, `name=value,…` in the order of their names: equal settings give equal text."""
+    return ",".join(_named(key, settings[key]) for key in sorted(settings))
 
 
 def _named(key: str, value: Any) -> str:

@@ -21,10 +21,11 @@ def device_here(kind: str, threads: int, precision: str) -> Device:
     """Its rates, measured: a few products of each width when asked for, and one pass over memory. Milliseconds."""
     import torch
 
-    from routelaw.training.device import resolve_precision, settings
+    from routelaw.training.device import prepare, resolve_precision, settings
 
     where = torch.device(kind)
     dtype = resolve_precision(precision, where)
+    prepare(where, dtype, lambda _: None)
     execution = ExecutionSpec(threads=threads)
 
     def timed(work: Callable[[], object], seconds: float = 0.03) -> float:
@@ -35,8 +36,9 @@ def device_here(kind: str, threads: int, precision: str) -> Device:
     found: dict[int, float] = {}
 
     def flops(width: int) -> float:
+        width = min(width, 16_384 if where.type == "cuda" else 2048)  # wider products run at the same rate
         if width not in found:
-            rows = 16_384 if where.type == "cuda" else 2048
+            rows = 16_384 if where.type == "cuda" else 2048 if width <= 1024 else 512
             x, y = (torch.ones(shape, device=where, dtype=dtype) for shape in ((rows, width), (width, 4 * width)))
             found[width] = 8 * rows * width**2 / timed(lambda: x @ y)
         return found[width]

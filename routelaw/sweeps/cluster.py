@@ -84,9 +84,11 @@ def _settled(ray: Any, reference: Any, task: Task, schedule: Schedule) -> Iterat
 
 def _carry_out(task: dict[str, Any], stop: str, cpus: float, gpus: float) -> dict[str, Any]:
     """On a node, in a worker of Ray's."""
+    from routelaw.kernels.cpu_bfloat16 import apply_remembered
     from routelaw.sweeps.placed import on_cluster
     from routelaw.sweeps.task import Task, carry_out
 
+    apply_remembered()
     if Path(stop).exists():  # it stood in the queue when the sweep was stopped
         return asdict(Outcome(task["run_id"], STOPPED))
     return asdict(carry_out(Task(**task), Path(stop).exists, on_cluster(cpus, gpus, Path(stop).parent)))

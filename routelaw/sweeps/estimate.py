@@ -208,4 +208,4 @@ def _estimate(
 def steps_done(store: Store, run_id: str) -> int:
     """Steps up to the newest checkpoint of any attempt."""
     saved = [path.name[5:] for _, folder in store.attempts(run_id) for path in folder.glob("checkpoints/step-*")]
-    return max((int(step) for step in saved if step.isdigit()), default=0)
+    return max((int(step) for step in saved if step.isascii() and step.isdigit() and len(step) < 16), default=0)

@@ -36,4 +36,12 @@ class Lost:
     reason: str
 
 
-Event = Tick | Started | RunEnded | RunFailed | Lost
+@dataclass(frozen=True)
+class Waiting:
+    """Another process, of another sweep or host, is at work on the run; said once, and asked again every second."""
+
+    run_id: str
+    holder: str
+
+
+Event = Tick | Started | RunEnded | RunFailed | Lost | Waiting

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -27,6 +28,8 @@ from routelaw.specs.files import Tables, check_field, put
 from routelaw.specs.techniques import DENSE, canonical_router
 
 SET = "set"
+MOST_RUNS = 50_000
+"""Of one grid; a value or two more and it would be millions."""
 
 
 def combinations(grid: Mapping[str, Any], where: str) -> Iterator[dict[str, Any]]:
@@ -38,6 +41,8 @@ def combinations(grid: Mapping[str, Any], where: str) -> Iterator[dict[str, Any]
         if name.partition(".")[0] == "execution" and isinstance(values, list) and len(values) > 1:
             raise InputError(f"{where}: {name} is no part of what a run means, so it cannot be varied: give one value.")
     alternatives = [values if isinstance(values, list) else [values] for values in fields.values()]
+    if (count := math.prod(map(len, alternatives))) > MOST_RUNS:
+        raise InputError(f"{where}: the grid has {count:,} runs; {MOST_RUNS:,} is the most of one.")
     for chosen in itertools.product(*alternatives):
         yield dict(zip(fields, chosen, strict=True))
 

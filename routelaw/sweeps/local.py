@@ -20,6 +20,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import IO
 
+from routelaw.errors import ended_by
 from routelaw.runs.store import OUTPUT, Store
 from routelaw.sweeps.events import Event, Started, Tick
 from routelaw.sweeps.schedule import Schedule
@@ -72,8 +73,7 @@ class Worker:
     def cause(self) -> str:
         code = self.process.returncode
         if code is not None and code < 0:
-            short = " (out of memory?)" if -code == signal.SIGKILL else ""
-            return f"its process was ended by {signal.Signals(-code).name}{short}"
+            return f"its process was {ended_by(code)}"
         return f"its process ended with code {code}"
 
     def _listen(self) -> None:

@@ -9,6 +9,13 @@ from dataclasses import dataclass, replace
 from routelaw.errors import InputError
 from routelaw.specs.run import ExecutionSpec
 
+MOST_JOBS = 1024
+
+
+def check_jobs(jobs: int | None) -> None:
+    if jobs is not None and not 1 <= jobs <= MOST_JOBS:
+        raise InputError(f"--jobs must lie between 1 and {MOST_JOBS}, not {jobs}.")
+
 
 @dataclass(frozen=True)
 class Machine:
@@ -21,8 +28,7 @@ class Machine:
     def here(cls, executions: Sequence[ExecutionSpec], jobs: int | None) -> Machine:
         """One process per GPU, or per core, unless told otherwise; cores are shared out evenly. Where runs take several
         processes, each has room for the largest."""
-        if jobs is not None and jobs < 1:
-            raise InputError(f"--jobs must be at least 1, not {jobs}.")
+        check_jobs(jobs)
         world = max((execution.layout.world for execution in executions), default=1)
         gpus, cores = _in_lots(_gpus(executions), world), len(os.sched_getaffinity(0))
         threads = max((execution.threads for execution in executions), default=0)

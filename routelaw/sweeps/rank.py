@@ -8,6 +8,8 @@ import sys
 import threading
 from pathlib import Path
 
+from routelaw.kernels.cpu_bfloat16 import apply_remembered
+
 
 def _note(sentence: str) -> None:
     print(sentence, file=sys.stderr)
@@ -17,6 +19,7 @@ def main() -> None:
     stopping = threading.Event()
     signal.signal(signal.SIGTERM, lambda _number, _frame: stopping.set())
     told = json.loads(sys.stdin.read())
+    apply_remembered()
 
     from routelaw.errors import LOST_CONTACT, DiskFull, InputError, LostContact
     from routelaw.sweeps.task import Task, train

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from routelaw.errors import DiskFull
 from routelaw.runs.store import Store, StoredRun
-from routelaw.sweeps.events import Event, Lost, RunEnded, RunFailed
+from routelaw.sweeps.events import Event, Lost, RunEnded, RunFailed, Waiting
 from routelaw.sweeps.task import BUSY, ENDED, FULL, LOST, STOPPED, Outcome, Task, record_failure
 
 MOST_DEATHS = 3
@@ -25,6 +25,8 @@ class Schedule:
         self._ready = deque(tasks)
         self._later: deque[tuple[float, Task]] = deque()
         self._out: dict[str, Task] = {}
+        self._waiting: set[str] = set()
+        """Runs that were said to be held by another process."""
         self._deaths: dict[str, tuple[int, int]] = {}
         """Run -> (deaths since it last moved, step it had reached)."""
 
@@ -59,6 +61,9 @@ class Schedule:
             raise DiskFull(f"{outcome.reason} The sweep has stopped; the same command continues it.")
         elif outcome.kind in (BUSY, STOPPED):  # stopped of itself: another host has taken over
             self._later.append((time.monotonic() + ASK_AGAIN, task))
+            if outcome.kind == BUSY and outcome.run_id not in self._waiting:
+                self._waiting.add(outcome.run_id)
+                yield Waiting(outcome.run_id, outcome.reason)
         else:
             yield RunFailed(outcome.run_id, outcome.reason)
 

@@ -20,7 +20,8 @@ from typing import Any
 
 from routelaw.corpus.shards import Corpus, open_corpus
 from routelaw.errors import InputError
-from routelaw.specs.files import Tables, check_field, check_keys, from_mapping, put, read_toml, run_spec
+from routelaw.files import read_toml
+from routelaw.specs.files import Tables, check_field, check_keys, from_mapping, put, run_spec
 from routelaw.specs.run import ExecutionSpec, RunSpec
 from routelaw.sweeps.grid import applied, check_rule, combinations, flattened
 

@@ -15,12 +15,12 @@ from typing import Any, TextIO
 
 from routelaw.corpus.shards import Corpus, open_corpus
 from routelaw.errors import DiskFull, InputError
+from routelaw.files import write_atomically
 from routelaw.routers.router import load_router
 from routelaw.runs.claims import Busy, Ended, claimed
 from routelaw.runs.folders import RESULT
 from routelaw.runs.leases import this_host
 from routelaw.runs.store import FAILURE, OUTPUT, Store
-from routelaw.runs.writing import write_atomically
 from routelaw.specs.files import from_mapping, from_stored, to_mapping
 from routelaw.specs.layout import Layout
 from routelaw.specs.run import ExecutionSpec, RunSpec
@@ -81,8 +81,8 @@ def carry_out(task: Task, stop: Callable[[], bool] = lambda: False, launcher: La
             return _trained(task, attempt.folder, lambda: stop() or attempt.lost.is_set(), attempt.publish, launcher)
     except Ended:
         return Outcome(task.run_id, ENDED)
-    except Busy:
-        return Outcome(task.run_id, BUSY)
+    except Busy as busy:
+        return Outcome(task.run_id, BUSY, str(busy))
     except (InputError, OSError) as error:
         if store.ended(task.run_id):  # by another host, which then took this attempt's folder away
             return Outcome(task.run_id, ENDED)
@@ -159,13 +159,8 @@ def reason_of(error: Exception) -> str:
 
 def _specs(task: Task) -> tuple[RunSpec, ExecutionSpec]:
     for plugin in task.plugins:
-        _load(plugin)
+        load_router(Path(plugin))  # anew for every run: a worker of Ray's may outlive an edit
     return from_stored(task.spec, task.run_id), from_mapping(ExecutionSpec, task.execution, task.run_id)
-
-
-@cache
-def _load(plugin: str) -> None:
-    load_router(Path(plugin))
 
 
 @cache

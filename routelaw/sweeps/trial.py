@@ -23,7 +23,7 @@ from functools import cache
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from routelaw.errors import InputError
+from routelaw.errors import InputError, ended_by
 from routelaw.sweeps.local import worker_environment
 from routelaw.sweeps.pace import TRIAL, Pace
 
@@ -71,7 +71,9 @@ class Timer:
         self._process.wait()
         self._stderr.seek(0)
         last = self._stderr.read().decode(errors="replace").strip().rpartition("\n")[2]
-        raise InputError(f"trial steps failed ({last or f'code {self._process.returncode}'}); estimate without them.")
+        code = self._process.returncode
+        why = ended_by(code) if code < 0 else last or f"code {code}"
+        raise InputError(f"trial steps failed ({why}); estimate without them.")
 
     def close(self) -> None:
         assert self._process.stdin is not None
@@ -128,22 +130,24 @@ def main() -> None:
 def _trial(task: dict[str, Any]) -> Iterator[None]:
     """Builds, warms up, waits for its cue, reports, and then goes on stepping as long as it is asked to."""
     from routelaw.corpus.shards import open_corpus
+    from routelaw.routers.router import load_router
     from routelaw.specs.files import from_mapping, from_stored
     from routelaw.specs.run import ExecutionSpec
     from routelaw.training.compiling import way_to_compile
-    from routelaw.training.device import release, resolve_device, resolve_precision, settings
+    from routelaw.training.device import prepare, release, resolve_device, resolve_precision, settings
     from routelaw.training.loop import train_steps
     from routelaw.training.run import VALIDATION, evaluate
     from routelaw.training.start import started
 
     for plugin in task["plugins"]:
-        _load(plugin)
+        load_router(Path(plugin))
     spec, execution = from_stored(task["spec"], "trial"), from_mapping(ExecutionSpec, task["execution"], "trial")
     spec = replace(spec, train=replace(spec.train, steps=ENDLESS))
     corpus = open_corpus(task["corpus"])
     device = resolve_device(execution.device)
-    _wake(device.type)
     dtype = resolve_precision(execution.precision, device)
+    prepare(device, dtype, lambda _: None)
+    _wake(device.type)
     way = way_to_compile(spec, execution, device, dtype)
 
     def begin() -> tuple[Transformer, Iterator[StepInfo], float]:
@@ -201,13 +205,6 @@ def _wake(kind: str) -> None:
     import torch._dynamo
 
     _ = torch.ones(8, 8, device=kind) @ torch.ones(8, 8, device=kind)
-
-
-@cache
-def _load(plugin: str) -> None:
-    from routelaw.routers.router import load_router
-
-    load_router(Path(plugin))
 
 
 if __name__ == "__main__":

@@ -16,6 +16,8 @@ import threading
 from dataclasses import asdict
 from types import FrameType
 
+from routelaw.kernels.cpu_bfloat16 import apply_remembered
+
 ABANDONED = 4
 """Exit code of a worker whose parent has gone."""
 
@@ -33,6 +35,7 @@ def main() -> None:
         tasks.put(None)
 
     signal.signal(signal.SIGTERM, stop)
+    apply_remembered()
     from routelaw.sweeps.task import Task, carry_out  # torch: seconds, during which a signal must already be heard
     from routelaw.training.device import release
 

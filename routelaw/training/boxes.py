@@ -7,7 +7,7 @@ the boxes in which it lies, each with its file. A process that reads asks for it
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -56,6 +56,31 @@ def merged(indices: Iterable[Index]) -> Index:
     return whole
 
 
+def check_index(index: Any, files: Collection[str]) -> None:
+    """Raise ValueError unless every part lies within its tensor and in one of the files."""
+    if not isinstance(index, dict):
+        raise ValueError("the index is no table of tensors")
+    for name, entry in index.items():
+        try:
+            shape, parts = entry["shape"], entry["parts"]
+            sound = _are_counts(shape) and all(
+                part["file"] in files
+                and _are_counts(part["start"])
+                and _are_counts(part["length"])
+                and len(part["start"]) == len(part["length"]) == len(shape)
+                and all(a + n <= whole for a, n, whole in zip(part["start"], part["length"], shape, strict=True))
+                for part in parts
+            )
+        except (TypeError, KeyError):
+            sound = False
+        if not sound:
+            raise ValueError(f"the index of tensor {name} is not one that was written")
+
+
+def _are_counts(numbers: Any) -> bool:
+    return isinstance(numbers, list) and all(isinstance(n, int) and n >= 0 for n in numbers)
+
+
 class BoxReader:
     """Reads boxes out of a checkpoint's files. A file is opened, and checked by `check`, when it is first needed."""
 
@@ -72,7 +97,7 @@ class BoxReader:
             (at, piece) for part in self.index[name]["parts"] for at, piece in self._overlap(name, part, start, length)
         ]
         if sum(piece.numel() for _, piece in pieces) != math.prod(length):
-            raise KeyError(f"{name}: the boxes in the checkpoint do not make up the whole")
+            raise ValueError(f"{name}: the boxes in the checkpoint do not make up the whole")
         if not pieces:
             return torch.empty(tuple(length))
         if len(pieces) == 1 and pieces[0][1].shape == tuple(length):

@@ -12,6 +12,7 @@ import errno
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -25,12 +26,28 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from routelaw.errors import InputError, unwritable
+from routelaw.files import parse_json, read_bytes, sha256_of
+from routelaw.runs.store import DIVERGED, FINISHED, RUNNING
 from routelaw.specs.difference import refuse_another
 from routelaw.specs.files import from_stored, to_mapping
 from routelaw.specs.run import RunSpec
-from routelaw.training.boxes import BoxReader, Index
+from routelaw.training.boxes import BoxReader, Index, check_index
 
 STATE, MODEL, OPTIMIZER = "state.json", "model", "optimizer"
+NAME = re.compile(r"step-([0-9]{8,12})", re.ASCII)
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+COUNTERS: dict[str, Callable[[Any], bool]] = {
+    "status": lambda value: value in (RUNNING, FINISHED, DIVERGED),
+    "skipped": _is_count,
+    "skipped_in_a_row": _is_count,
+    "loss_validation": lambda value: isinstance(value, float | None),
+}
+"""What a run knows of itself besides its tensors (training/state.py), and what each may be."""
 
 
 class Damaged(Exception):
@@ -124,7 +141,7 @@ def fitting_tensors(checkpoint: Checkpoint) -> Iterator[None]:
 
 def list_checkpoints(folder: Path) -> list[Path]:
     """Oldest first."""
-    return sorted((p for p in folder.glob("step-*") if p.is_dir() and p.name[5:].isdigit()), key=_step_of)
+    return sorted((p for p in folder.glob("step-*") if NAME.fullmatch(p.name) and p.is_dir()), key=_step_of)
 
 
 def load_checkpoint(
@@ -144,6 +161,8 @@ class CheckpointReader:
     def __init__(self, path: Path, spec: RunSpec) -> None:
         self.path, self.state = path, read_state(path)
         refuse_another(from_stored(self.state["spec"], str(path)), spec, f"{path} belongs to another run")
+        if self.state["step"] > spec.train.steps:
+            raise Damaged(f"{STATE} says step {self.state['step']} of a run of {spec.train.steps}")
         self._boxes: dict[str, BoxReader] = {}
 
     def verify(self) -> None:
@@ -163,12 +182,16 @@ class CheckpointReader:
     ) -> Tensor:
         try:
             return self._reader(kind).read(name, start, length)
-        except (SafetensorError, OSError) as error:
+        except (SafetensorError, OSError, ValueError) as error:
             raise Damaged(f"{kind} cannot be read: {error}") from None
 
     def _reader(self, kind: str) -> BoxReader:
         if kind not in self._boxes:
             index = self.state.get("index", {}).get(kind) or self._of_one_file(kind)
+            try:
+                check_index(index, {*self.state["sha256"], f"{kind}.safetensors"})
+            except ValueError as error:
+                raise Damaged(f"{STATE}: {error}") from None
             self._boxes[kind] = BoxReader(self.path, index, self._verify)
         return self._boxes[kind]
 
@@ -197,13 +220,32 @@ class CheckpointReader:
 def read_state(path: Path) -> dict[str, Any]:
     """The verified content of a checkpoint's state file."""
     try:
-        content = (path / STATE).read_bytes()
-        state = json.loads(content)["state"]
-    except (OSError, ValueError, KeyError, TypeError):
+        content = read_bytes(path / STATE)
+        state = parse_json(content, STATE)["state"]
+    except (InputError, KeyError, TypeError):
         raise Damaged(f"{STATE} is missing or cannot be read") from None
     if content != rendered(state):
         raise Damaged(f"{STATE} does not match its checksum")
+    if wrong := _wrong_in(state, path):
+        raise Damaged(f"{STATE} has no valid {wrong}")
     return state
+
+
+def _wrong_in(state: Any, path: Path) -> str:
+    """The first key of a state that does not hold what training writes there; empty where all do."""
+    if not isinstance(state, dict):
+        return "content"
+    counters, hashes = state.get("counters"), state.get("sha256")
+    sound = {
+        "step": _is_count(state.get("step")) and step_folder(path.parent, state["step"]).name == path.name,
+        "counters": isinstance(counters, dict)
+        and all(name in COUNTERS and COUNTERS[name](value) for name, value in counters.items()),
+        "spec": isinstance(state.get("spec"), dict),
+        "sha256": isinstance(hashes, dict)
+        and all(isinstance(sha, str) and Path(name).name == name for name, sha in hashes.items()),
+        "index": isinstance(state.get("index", {}), dict),
+    }
+    return next((key for key, is_sound in sound.items() if not is_sound), "")
 
 
 def rendered(state: Any) -> bytes:
@@ -233,11 +275,6 @@ def remove(path: Path) -> None:
 
 def _step_of(path: Path) -> int:
     return int(path.name[5:])
-
-
-def sha256_of(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def flush(path: Path) -> None:

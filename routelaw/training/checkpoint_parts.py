@@ -18,6 +18,7 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 
 from routelaw.errors import InputError, unwritable
+from routelaw.files import sha256_of
 from routelaw.specs.files import to_mapping
 from routelaw.specs.run import RunSpec
 from routelaw.training.boxes import Piece, index_of, merged
@@ -30,7 +31,6 @@ from routelaw.training.checkpoint import (
     prune,
     remove,
     rendered,
-    sha256_of,
     step_folder,
     system_error,
 )

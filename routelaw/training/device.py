@@ -5,14 +5,17 @@ from __future__ import annotations
 import gc
 import os
 import platform
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
 
 from routelaw.errors import InputError
+from routelaw.kernels.cpu_bfloat16 import make_safe
 from routelaw.specs.run import ExecutionSpec
 
+MOST_THREADS = 1024
+"""Of one process; torch itself ends without a word where the system has no more to give."""
 TYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16}
 
 
@@ -34,6 +37,12 @@ def resolve_precision(name: str, device: torch.device) -> torch.dtype:
     if name not in TYPES:
         raise InputError(f"precision is auto, {', '.join(TYPES)}, not {name!r}.")
     return TYPES[name]
+
+
+def prepare(device: torch.device, dtype: torch.dtype, notice: Callable[[str], None]) -> None:
+    """Before anything is computed there: bfloat16 on a CPU may need its library limited."""
+    if device.type == "cpu" and dtype == torch.bfloat16:
+        make_safe(notice)
 
 
 def device_name(device: torch.device) -> str:

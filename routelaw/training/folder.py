@@ -27,14 +27,19 @@ from typing import Any
 from routelaw.corpus.shards import Corpus
 from routelaw.corpus.tokenizer import Tokenizer
 from routelaw.errors import InputError, unwritable
-from routelaw.runs.folders import EVALUATIONS, LOG, RESULT, SPEC, last_row
-from routelaw.runs.leases import TRAINS
+from routelaw.files import parse_json, read_bytes, read_json, write_atomically
+from routelaw.formatting import shortened
+from routelaw.runs.folders import EVALUATIONS, LOG, MOST_LOG_BYTES, RESULT, SPEC, last_row
+from routelaw.runs.leases import LEASE, TRAINS
 from routelaw.runs.locks import lock
-from routelaw.runs.writing import write_atomically
+from routelaw.runs.store import FAILURE, OUTPUT
 from routelaw.specs.difference import refuse_another
 from routelaw.specs.files import from_stored, to_mapping
 from routelaw.specs.run import RunSpec
 from routelaw.training.checkpoint import Damaged, list_checkpoints, read_state
+
+TRACKED = ("tensorboard", "wandb")
+"""What trackers keep beside a run (training/tracking.py), from before its first step."""
 
 
 class RunFolder:
@@ -52,6 +57,7 @@ class RunFolder:
         if not self.writes:
             yield
             return
+        self._require_run_folder()
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             locked = lock(self.path / TRAINS)
@@ -64,18 +70,35 @@ class RunFolder:
                 half_written.unlink(missing_ok=True)
             yield
 
+    def _require_run_folder(self) -> None:
+        """A new run may begin in an empty folder, or in one that a worker has prepared; not among a user's files."""
+        if os.path.lexists(self.checkpoints) and not self.checkpoints.is_dir():
+            raise InputError(f"{self.checkpoints} is damaged: it is not a folder. Remove it to train the run again.")
+        if self._spec.exists() or not self.path.is_dir():
+            return
+        foreign = sorted(entry.name for entry in self.path.iterdir() if not self._is_own(entry.name))
+        if foreign:
+            raise InputError(
+                f"{self.path} is not the folder of a run: it holds {shortened(foreign[0])}. Choose another --out."
+            )
+
+    def _is_own(self, name: str) -> bool:
+        rows = (self.log, self.evaluations, self.loads)
+        own = [self.checkpoints, self._tokenizer, self._result, *(each.path for each in rows)]
+        return name.startswith(".") or name in (LEASE, FAILURE, OUTPUT, *TRACKED, *(path.name for path in own))
+
     def identify(self, spec: RunSpec, corpus: Corpus) -> None:
         """Say whose folder this is; refuse the folder of another run."""
         if not self.writes:
             return
-        model = (corpus.path / corpus.manifest.tokenizer.file).read_bytes()
+        model = read_bytes(corpus.path / corpus.manifest.tokenizer.file)
         if self._spec.exists():
             refuse_another(self.spec(), spec, f"{self.path} holds another run")
         else:
             self._refuse_checkpoints_of_another(spec)
             content = {"run_id": spec.run_id, "spec": to_mapping(spec), "tokenizer": hashlib.sha256(model).hexdigest()}
             write_atomically(json.dumps(content, indent=2).encode(), self._spec)
-        if not self._tokenizer.exists() or self._tokenizer.read_bytes() != model:
+        if not self._tokenizer.exists() or read_bytes(self._tokenizer) != model:
             write_atomically(model, self._tokenizer, force=True)
 
     def _refuse_checkpoints_of_another(self, spec: RunSpec) -> None:
@@ -92,10 +115,7 @@ class RunFolder:
     def tokenizer(self) -> Tokenizer:
         """The run's own, if it is still what it was."""
         _, sha256 = self._identity()
-        try:
-            model = self._tokenizer.read_bytes()
-        except OSError as error:
-            raise InputError(f"{self._tokenizer}: cannot be read ({error.strerror}).") from None
+        model = read_bytes(self._tokenizer)
         if hashlib.sha256(model).hexdigest() != sha256:
             raise InputError(
                 f"{self._tokenizer} is damaged (it does not match its sha256); copy that of the run's corpus here."
@@ -103,17 +123,14 @@ class RunFolder:
         return Tokenizer(model, str(self._tokenizer))
 
     def _identity(self) -> tuple[RunSpec, str]:
-        try:
-            content = json.loads(self._spec.read_bytes())
-            spec, run_id, tokenizer = content["spec"], content["run_id"], content["tokenizer"]
-            stored = from_stored(spec, str(self._spec))
-        except FileNotFoundError:
-            raise InputError(f"{self.path} is not the folder of a run: it has no {self._spec.name}.") from None
-        except InputError:
-            raise  # readable, and not a spec: its sentence says where
-        except (OSError, ValueError, KeyError, TypeError):
-            stored, run_id, tokenizer = None, "", ""
-        if stored is None or stored.run_id != run_id:
+        if not self._spec.exists():
+            raise InputError(f"{self.path} is not the folder of a run: it has no {self._spec.name}.")
+        content = read_json(self._spec)
+        if not isinstance(content, dict):
+            content = {}
+        run_id, tokenizer = content.get("run_id"), content.get("tokenizer")
+        stored = from_stored(content.get("spec"), str(self._spec)) if "spec" in content else None
+        if stored is None or stored.run_id != run_id or not isinstance(tokenizer, str):
             raise InputError(f"{self._spec} is damaged; every checkpoint's state.json has the spec, too.")
         return stored, tokenizer
 
@@ -165,11 +182,11 @@ class JsonLines:
         """Keep the rows up to `step`; what is no row (a line broken off by a kill, or damaged) goes too."""
         if not self.writes or not self.path.exists():
             return
-        content = self.path.read_bytes()
+        content = read_bytes(self.path, MOST_LOG_BYTES)
         kept, broken = [], 0
         for line in content.splitlines():
             try:
-                within = int(json.loads(line)["step"]) <= step
+                within = int(parse_json(line, "")["step"]) <= step
             except (ValueError, KeyError, TypeError):
                 broken += 1
             else:

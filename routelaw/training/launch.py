@@ -19,6 +19,7 @@ from typing import IO, Protocol
 
 import torch.distributed as dist
 
+from routelaw.errors import ended_by
 from routelaw.training.ranks import LIFELINE, Rank
 
 POLL = 0.05
@@ -50,8 +51,7 @@ class Ended:
         """A sentence that names the process. A process that could still speak has given the reason itself."""
         who = f"process {self.rank} of {self.world}"
         if self.code < 0:
-            short = " (out of memory?)" if -self.code == signal.SIGKILL else ""
-            return f"{who} was ended by {signal.Signals(-self.code).name}{short}"
+            return f"{who} was {ended_by(self.code)}"
         lines = self.said.strip().splitlines()
         told = [line for line in lines if line.startswith("error: ")]  # libraries may have the last word
         if told:

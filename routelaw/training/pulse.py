@@ -107,7 +107,9 @@ class Pulse:
         self._thread.join()
 
     def _beat(self) -> None:
-        while not self._done.wait(BEAT):
+        first = True  # at once: a process that is stopped within its first second can then still be named
+        while first or not self._done.wait(BEAT):
+            first = False
             try:
                 self._store.set(_key(self.rank.number), json.dumps(asdict(self._mark())))
                 if time.monotonic() - self._moved > self.patience:

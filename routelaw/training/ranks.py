@@ -43,6 +43,11 @@ class Rank:
         return self.number == 0
 
     @property
+    def on_this_machine(self) -> int:
+        """Processes of the run that share this machine's memory, as far as whoever started them says."""
+        return int(os.environ.get("LOCAL_WORLD_SIZE", self.world))
+
+    @property
     def among_others(self) -> bool:
         return self.world > 1
 

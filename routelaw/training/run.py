@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +15,13 @@ from routelaw.corpus.shards import Corpus
 from routelaw.errors import InputError
 from routelaw.evaluation.likelihood import Likelihood, likelihood
 from routelaw.evaluation.texts import held_out
+from routelaw.evaluation.trial import check_whole_texts
 from routelaw.evaluation.windows import BATCH_TOKENS
 from routelaw.model.transformer import Transformer
-from routelaw.routers.router import router_class
-from routelaw.specs.run import ExecutionSpec, RunSpec
+from routelaw.routers.router import check_router
+from routelaw.specs.run import ExecutionSpec, RunSpec, TrainSpec
 from routelaw.training.compiling import WAYS, way_to_compile
-from routelaw.training.device import device_name, resolve_device, resolve_precision, settings
+from routelaw.training.device import MOST_THREADS, device_name, prepare, resolve_device, resolve_precision, settings
 from routelaw.training.folder import RunFolder
 from routelaw.training.groups import check_split
 from routelaw.training.loop import train_steps
@@ -86,6 +87,7 @@ def run(
         _keep_moments_wide(execution)
     files = RunFolder(folder, writes=rank.first)
     notice = notice if rank.first else _unheard
+    prepare(device, dtype, notice)
     with (
         files.claimed(),
         settings(execution, device),
@@ -242,8 +244,13 @@ def check_run(spec: RunSpec, execution: ExecutionSpec, corpora: Mapping[str, Cor
             f"{corpus.path} holds no text out, so a validation loss would be one of training: "
             "build it with --validation above 0."
         )
-    if execution.threads < 0:
-        raise InputError(f"execution.threads must be 0 (torch's choice) or more, not {execution.threads}.")
+    if not spec.train.warmup_steps and spec.train.start_rate != TrainSpec(steps=1).start_rate:
+        raise InputError("train.start_rate has no effect, since there are no warm-up steps: leave it out.")
+    check_whole_texts(name for name in corpora if name != VALIDATION)
+    if not 0 <= execution.threads <= MOST_THREADS:
+        raise InputError(
+            f"execution.threads must lie between 0 (torch's choice) and {MOST_THREADS}, not {execution.threads}."
+        )
     if execution.patience < 1:
         raise InputError(f"execution.patience must be at least 1 second, not {execution.patience:g}.")
     for name in ("evaluate_every", "evaluate_tokens", "log_every", "save_every"):
@@ -258,8 +265,7 @@ def check_run(spec: RunSpec, execution: ExecutionSpec, corpora: Mapping[str, Cor
     if execution.device == "cpu" or execution.layout.world > 1 or execution.precision == "float64":
         _keep_moments_wide(execution)
     if spec.routed_blocks:
-        settled = replace(spec.router, group_tokens=spec.group_tokens)
-        router_class(spec.router.name)(spec.model.architecture.d_model, spec.model.vocabulary, 1, settled)
+        check_router(spec)
     check_split(spec, execution.micro_batches, execution.layout)
     batch(corpus, "train", spec.train.seed, 0, spec.train.batch, length)
     for each in corpora.values():

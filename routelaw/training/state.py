@@ -11,8 +11,9 @@ import torch
 from routelaw.corpus.shards import Corpus
 from routelaw.model.parallel import ALONE, Parallel
 from routelaw.model.transformer import Transformer
+from routelaw.runs.store import DIVERGED, FINISHED, RUNNING
 from routelaw.specs.run import RunSpec
-from routelaw.training.checkpoint import Checkpoint, fitting_tensors, latest_checkpoint, save_checkpoint
+from routelaw.training.checkpoint import COUNTERS, Checkpoint, fitting_tensors, latest_checkpoint, save_checkpoint
 from routelaw.training.checkpoint_parts import resume_parts, save_parts
 from routelaw.training.mesh import Meshes
 from routelaw.training.optimizer import Optimizer
@@ -22,7 +23,6 @@ from routelaw.training.step import StepInfo
 
 MOST_SKIPPED = 20
 """Steps without a finite loss and gradient, in a row, after which a run has diverged."""
-RUNNING, FINISHED, DIVERGED = "running", "finished", "diverged"
 
 
 @dataclass
@@ -81,7 +81,7 @@ class TrainState:
         notice(f"continuing after step {saved.step} from {saved.path}.")
 
     def save(self, folder: Path, keep: int) -> None:
-        counters = {n: getattr(self, n) for n in ("status", "skipped", "skipped_in_a_row", "loss_validation")}
+        counters = {name: getattr(self, name) for name in COUNTERS}
         if not self.model.parallel.alone:
             reshard(self.model)
             pieces = {"model": model_pieces(self.model), "optimizer": optimizer_pieces(self.model, self.optimizer)}

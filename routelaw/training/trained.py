@@ -11,9 +11,10 @@ import torch
 from routelaw.corpus.tokenizer import Tokenizer
 from routelaw.errors import InputError
 from routelaw.model.transformer import Transformer
+from routelaw.routers.router import check_plugin
 from routelaw.specs.run import RunSpec
 from routelaw.training.checkpoint import MODEL, fitting_tensors, latest_checkpoint
-from routelaw.training.device import resolve_device, resolve_precision
+from routelaw.training.device import prepare, resolve_device, resolve_precision
 from routelaw.training.folder import RunFolder
 
 
@@ -34,6 +35,8 @@ def open_trained(
 ) -> Trained:
     files = RunFolder(folder)
     spec, tokenizer = files.spec(), files.tokenizer()
+    if spec.routed_blocks:
+        check_plugin(spec.router)
     where = resolve_device(device)
     saved = latest_checkpoint(files.checkpoints, spec, notice, parts=(MODEL,))
     if saved is None:
@@ -41,5 +44,7 @@ def open_trained(
     model = Transformer(spec)
     with fitting_tensors(saved):
         model.load_state_dict(saved.model)
-    model.to(device=where, dtype=resolve_precision(precision, where))
+    dtype = resolve_precision(precision, where)
+    prepare(where, dtype, notice)
+    model.to(device=where, dtype=dtype)
     return Trained(spec, saved.step, model, tokenizer, where)

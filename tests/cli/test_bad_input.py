@@ -47,7 +47,7 @@ BAD_TABLES = {
     "no experts": (changed("experts", 0), "holds 0: experts must be at least 1"),
     "half an expert": (changed("experts", 2.5), "holds '2.5', which is not a whole number"),
     "experts in words": (changed("experts", "many"), "holds 'many'"),
-    "no parameters": (changed("active_params", 0), "active_params must be a positive number"),
+    "no parameters": (changed("active_params", 0), "active_params must be a number from 1"),
     "one size": (lambda t: t[t["active_params"] == 60_000_000], "one model size only (60M)"),
 }
 TOO_LITTLE = {

@@ -61,3 +61,20 @@ def test_command_modules_import_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_plugin_s_router_is_counted_and_variants_too(command, tmp_path) -> None:
+    plugin = tmp_path / "mine.py"
+    plugin.write_text(
+        "from routelaw.routers.router import register\nfrom routelaw.routers.switch import Switch\n"
+        "@register('mine')\nclass Mine(Switch):\n    pass\n"
+    )
+    words = ("count", "--size", "0.2M", "--experts", "4", "--json")
+    code, out, err = command(*words, "--router", "mine", "--plugin", plugin)
+    assert (code, out) == command(*words, "--router", "switch")[:2]
+    assert "counted as a linear one" in err
+    assert command(*words, "--router", "mine").code == 2
+    code, out, _ = command(*words, "--router", "rl-r", "--option", "variant=G")
+    assert out == command(*words, "--router", "switch").out
+    for wrong in ("variant", "variant=X", "variants=G"):
+        assert command(*words, "--router", "rl-r", "--option", wrong).code == 2

@@ -189,7 +189,8 @@ def test_what_was_left_out_is_said_by_every_command(answer, command, unfinished)
     assert [row["left_out"] for row in answer(*plan)["fits"]] == [LEFT_OUT, LEFT_OUT]
     assert answer(*compare)["left_out"] == {"s-base": LEFT_OUT, "hash": LEFT_OUT}
     for words in (epc, plan, compare):
-        assert command(*words)[1].count("left out: 1 run not finished.") == 2
+        [*lines] = [line for line in command(*words)[1].splitlines() if "left out: 1 run not finished." in line]
+        assert all(any(router in line for line in lines) for router in ("s-base", "hash"))
 
 
 def test_warnings_of_the_fit_are_said(answer, command, losses, table) -> None:
@@ -197,7 +198,9 @@ def test_warnings_of_the_fit_are_said(answer, command, losses, table) -> None:
     warned = "leave-size-out error is not available"
     for words in (("epc", table, "--law", "bilinear"), ("plan", table, "--law", "bilinear", "--total-params", "2B")):
         assert all(any(warned in w for w in row["warnings"]) for row in answer(*words)["fits"])
-        assert command(*words)[1].count(warned) == 2
+        [line] = [line for line in command(*words)[1].splitlines() if warned in line]  # once, with both names
+        assert "s-base" in line
+        assert "hash" in line
     laws = answer("compare", table, "--law", "bilinear")["laws"]
     assert all(warned in rows[0]["warnings"][0] for rows in laws.values())
     assert command("compare", table, "--law", "bilinear")[1].count(warned) == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -108,12 +109,12 @@ def test_options_win_over_the_file_and_set_over_both(tiny_corpus: Corpus, spec_f
     call(
         *("train", "--spec", spec_file, "--corpus", tiny_corpus.path, "--out", out, "--json"),
         *("--router", "hash", "--steps", 2, "--seed", 3, "--micro-batches", 2),
-        *("--set", "train.seed=4", "--set", "router.options.scheme=random", "--set", "router.capacity_factor=0"),
+        *("--set", "train.seed=4", "--set", "router.options.scheme=random", "--set", "router.capacity_factor=1.5"),
     )
     stored = json.loads((out / "spec.json").read_text())["spec"]
     assert stored["router"]["name"] == "hash"
     assert stored["router"]["options"] == {"scheme": "random"}
-    assert stored["router"]["capacity_factor"] == 0.0
+    assert stored["router"]["capacity_factor"] == 1.5
     assert (stored["train"]["steps"], stored["train"]["seed"], stored["train"]["batch"]) == (2, 4, 4)
     assert stored["model"]["vocabulary"] == tiny_corpus.vocabulary
 
@@ -154,7 +155,7 @@ def test_wrong_input_is_one_sentence(tiny_corpus: Corpus, spec_file: Path, tmp_p
         assert not (tmp_path / "no").exists()
     assert "name a corpus with --corpus" in refused("train", "--spec", spec_file)
     assert "not a corpus" in refused("train", "--spec", spec_file, "--corpus", tmp_path)
-    assert "cannot be read" in refused("train", "--spec", tmp_path / "nowhere.toml")
+    assert "there is no such file" in refused("train", "--spec", tmp_path / "nowhere.toml")
     assert "not the folder of a run" in refused("eval", tmp_path, "--on", f"a={spec_file}")
 
 
@@ -225,9 +226,9 @@ def test_a_plugin_that_fails_or_registers_nothing_is_one_sentence(
 ) -> None:
     words = ("--spec", spec_file, "--corpus", tiny_corpus.path, "--out", tmp_path / "run", "--plugin")
     (tmp_path / "broken.py").write_text("def x(:\n")
-    assert "fails when it is imported: SyntaxError" in refused("train", *words, tmp_path / "broken.py")
+    assert "fails when it is loaded: SyntaxError" in refused("train", *words, tmp_path / "broken.py")
     (tmp_path / "empty.py").write_text("x = 1\n")
-    assert "registers no new router" in refused("train", *words, tmp_path / "empty.py")
+    assert "registers no router" in refused("train", *words, tmp_path / "empty.py")
 
 
 def test_a_diverged_run_has_an_exit_code_of_its_own(tiny_corpus: Corpus, spec_file: Path, tmp_path: Path) -> None:
@@ -235,3 +236,82 @@ def test_a_diverged_run_has_an_exit_code_of_its_own(tiny_corpus: Corpus, spec_fi
     result = call("train", *words, "--learning-rate", 1e30, "--json")
     assert json.loads(result.stdout)["status"] == "diverged"
     assert result.exit_code == 3
+
+
+ROUTER = """
+import torch
+from routelaw.routers.gating import linear_logits, linear_parameters
+from routelaw.routers.router import Router, Routing, register, token_major
+
+@register("best-of-all")
+class Best(Router):
+    def __init__(self, width, vocabulary, layer, spec):
+        super().__init__(width, vocabulary, layer, spec)
+        self.weight, self.bias = linear_parameters(width, self.experts)
+
+    def route(self, x_TD, token_ids_T, ctx):
+        logits_TE = linear_logits(x_TD, self.weight, self.bias)
+        weight_TK, expert_TK = (logits_TE).topk(self.k)
+        return Routing(token_major(len(x_TD), self.k, x_TD.device), expert_TK.flatten(), weight_TK.sigmoid().flatten())
+"""
+
+
+def test_an_edited_plugin_is_another_run(tiny_corpus: Corpus, tmp_path: Path) -> None:
+    """Its old folder is refused with the reason, and the old loss is not given out as the new one's."""
+    (tmp_path / "run.toml").write_text(TINY.replace("S-Base", "best-of-all"))
+    plugin = tmp_path / "best.py"
+    words = ("--spec", tmp_path / "run.toml", "--corpus", tiny_corpus.path, "--plugin", plugin, "--json")
+    plugin.write_text(ROUTER)
+    first = json.loads(call("train", *words, "--out", tmp_path / "first").stdout)
+    again = json.loads(call("train", *words, "--out", tmp_path / "again").stdout)
+    assert first == again
+    plugin.write_text(ROUTER.replace("(logits_TE)", "(-logits_TE)"))
+    assert "holds another run (stored → asked): router.plugin" in refused("train", *words, "--out", tmp_path / "first")
+    assert "the run means a plugin with" in refused(
+        "eval", tmp_path / "first", "--on", f"text={tmp_path / 'run.toml'}", "--plugin", plugin
+    )
+    edited = json.loads(call("train", *words, "--out", tmp_path / "edited").stdout)
+    assert edited["run_id"] != first["run_id"]
+    assert edited["loss_validation"] != first["loss_validation"]
+    variants = {read_runs(tmp_path / name).frame["variant"].iloc[0] for name in ("first", "edited")}
+    assert len(variants) == 2, "nothing averages or fits the two together"
+
+
+def test_a_plugin_cannot_take_another_router_s_name_or_end_the_program(tiny_corpus: Corpus, tmp_path: Path) -> None:
+    (tmp_path / "run.toml").write_text(TINY)
+    plugin = tmp_path / "mine.py"
+    words = ("train", "--spec", tmp_path / "run.toml", "--corpus", tiny_corpus.path, "--plugin", plugin)
+    for text, said in (
+        (ROUTER.replace("best-of-all", "switch"), "a router named 'switch' is there already"),
+        (ROUTER.replace("best-of-all", "Best Of"), "lower case with hyphens"),
+        ("import sys; sys.exit(0)", "fails when it is loaded: SystemExit"),
+        ("raise KeyError('[red]')", "fails when it is loaded: KeyError"),
+    ):
+        plugin.write_text(text)
+        assert said in refused(*words)
+    with_plugin = ("--set", "router.plugin=abc", "--out", tmp_path / "run")
+    plugin.write_text(ROUTER)
+    assert "plugin is filled in" in refused(*words, *with_plugin)
+    assert not (tmp_path / "run").exists()
+
+
+def test_bfloat16_where_the_fast_path_ends_the_process(tiny_corpus: Corpus, tmp_path: Path) -> None:
+    """Simulated by a child process that ends itself as such a CPU would."""
+    (tmp_path / "run.toml").write_text(TINY)
+    words = ("--spec", tmp_path / "run.toml", "--corpus", tiny_corpus.path, "--out", tmp_path / "run", "--json")
+    environment = {
+        **os.environ,
+        "ROUTELAW_SIMULATE_SIGILL": "native",
+        "ROUTELAW_CACHE": str(tmp_path / "cache"),
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "routelaw", "train", *map(str, words), "--set", "execution.precision=bfloat16"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("bfloat16 products fail on this CPU (a trial was ended by SIGILL)") == 1
+    assert json.loads(done.stdout)["status"] == "finished"
+    assert json.loads((tmp_path / "run" / "result.json").read_text())["precision"] == "bfloat16"

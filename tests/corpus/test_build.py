@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from corpus_text import VOCABULARY, make_documents, write_documents
 
-from routelaw.corpus import Corpus, Reading, build_corpus, encode, fragments, open_corpus
+from routelaw.corpus import Corpus, Reading, Tokenizer, build_corpus, encode, fragments, open_corpus, sources
 from routelaw.errors import InputError
 
 
@@ -233,3 +233,21 @@ def _wait_for_group(group: int) -> None:
         time.sleep(0.05)
     os.killpg(group, signal.SIGKILL)
     raise AssertionError("workers outlived their parent")
+
+
+def test_the_python_library_holds_out_more_than_a_handful(
+    tmp_path: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is some hundred files: the usual share would hold out two or three, and a loss on these says little."""
+    library = tmp_path / "lib"
+    library.mkdir()
+    for number in range(400):
+        (library / f"module_{number}.py").write_text(f'"""Module {number}."""\nvalue = {number}\n')
+    monkeypatch.setattr(sources.sysconfig, "get_paths", lambda: {"stdlib": str(library)})
+    model = tmp_path / "tokenizer.model"
+    model.write_bytes(tokenizer.model)
+    texts = write_documents([f"text {n}" for n in range(400)], tmp_path / "texts.txt")
+    library_corpus = build_corpus(["python"], tmp_path / "library", tokenizer=model, workers=1)
+    usual_corpus = build_corpus([texts], tmp_path / "usual", tokenizer=model, workers=1)
+    assert 10 <= library_corpus.validation.documents <= 40
+    assert 1 <= usual_corpus.validation.documents <= 8

@@ -16,7 +16,7 @@ from routelaw.errors import InputError
 from routelaw.evaluation.lambada import last_words, split_passage
 from routelaw.evaluation.likelihood import forward, token_losses
 from routelaw.evaluation.texts import read_passages
-from routelaw.evaluation.trial import run_trial
+from routelaw.evaluation.trial import check_whole_texts, run_trial
 from routelaw.training.optimizer import Optimizer
 from routelaw.training.step import train_step
 
@@ -99,3 +99,21 @@ def test_the_real_development_set(tiny_corpus: Corpus) -> None:
     texts = list(read_passages(DEVELOPMENT, Reading(documents="line"), 40))
     words = [len(tokenizer.encode(" " + text.split()[-1])) for text in texts]
     assert trial.tokens == sum(words)
+
+
+def test_one_name_is_one_metric(tiny_corpus: Corpus, tmp_path: Path) -> None:
+    """loss_lambada is that of the last words, loss_lambada_text that of the whole text, wherever they are computed."""
+    model = make_model(tiny_corpus)
+    path = tmp_path / "passages.txt"
+    path.write_text("one two three\nfour five six\n")
+    last = run_trial(model, tiny_corpus.tokenizer, "lambada", path, "cpu")
+    whole = run_trial(model, tiny_corpus.tokenizer, "lambada_text", path, "cpu", documents="line")
+    assert "accuracy" in last.figures
+    assert "bits_per_byte" in whole.figures
+    assert whole.tokens > last.tokens
+    other = run_trial(model, tiny_corpus.tokenizer, "any", path, "cpu", documents="line")
+    assert whole.figures == other.figures
+    for name in ("lambada", "LAMBADA", "lambada_test"):
+        with pytest.raises(InputError, match=f"call this one {name}_text"):
+            check_whole_texts(["c4", name])
+    check_whole_texts(["c4", "lambada_text", "lambada_dev_text"])

@@ -11,9 +11,10 @@ import pytest
 from experiments.miniature.ended import ended_in, recorded_in
 from experiments.miniature.rates import OTHERS, best_rate, chosen, losses_of, rendered, write_chosen
 from experiments.miniature.studies import HERE, RATES, specs_of
+from routelaw.files import read_toml
 from routelaw.runs.store import Store
 from routelaw.specs.counting import dense_params
-from routelaw.specs.files import read_toml, to_mapping
+from routelaw.specs.files import to_mapping
 from routelaw.specs.sizes import get_size
 
 TRIED = (1e-3, 2e-3, 4e-3, 8e-3, 1.6e-2)

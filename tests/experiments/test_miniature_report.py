@@ -236,7 +236,9 @@ def test_seeds_of_several_sizes_have_a_panel_and_a_noise_each() -> None:
     (size,) = set(seeded["size"])
     mean = seeded.groupby(["router", "experts", "tokens"])["loss_validation"].transform("mean")
     further = mean + 2 * (seeded["loss_validation"] - mean)
-    other = seeded.assign(size="9M", active_params=9e6, run_id=seeded["run_id"] + "-9M", loss_validation=further)
+    more = 9e6 / seeded["active_params"]
+    counts = {name: seeded[name] * more for name in ("active_params", "total_params", "flops_per_token")}
+    other = seeded.assign(size="9M", **counts, run_id=seeded["run_id"] + "-9M", loss_validation=further)
     study = Study(plain(RunTable.from_frame(pd.concat([frame, other]), "both")))
     panels = figures_of_studies.draw_seeds(study).axes
     assert [panel.get_title() for panel in panels] == [size, "9M"]

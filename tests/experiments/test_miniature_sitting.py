@@ -227,7 +227,7 @@ def test_a_run_counts_as_trained_once_all_tables_have_it(
 def test_a_recorded_run_has_its_loss_and_a_diverged_one_none(tmp_path: Path) -> None:
     header = "run_id,router,size,experts,step,active_params,total_params,status,loss_validation\n"
     specs = specs_of(MAIN, "c", 8192)[:2]
-    rows = [f"{spec.run_id},s-base,8M,2,{step},1,1," for spec in specs for step in (1, 2)]
+    rows = [f"{spec.run_id},s-base,8M,2,{step},8e6,9e6," for spec in specs for step in (1, 2)]
     ends = ("running,5", "finished,4", "running,7", "diverged,9")
     table = header + "".join(f"{row}{end}\n" for row, end in zip(rows, ends, strict=True))
     (tmp_path / "runs.csv.gz").write_bytes(gzip.compress(table.encode()))

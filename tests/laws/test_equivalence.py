@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from routelaw.errors import InputError
+from routelaw.laws import PowerSum, coefficient, get_law
 from routelaw.laws import equivalence as eq
-from routelaw.laws import get_law
 
 SATURATED = get_law("saturated")
 S_BASE = {"a": -0.0833, "b": -0.1202, "c": 0.01013, "d": 1.1168, "e_start": 2.204, "e_max": 229.6}
@@ -102,6 +102,39 @@ def test_max_effective_is_reached_without_limit_on_experts_and_is_the_size_itsel
     assert S_BASE["e_max"] <= 10 ** (-S_BASE["a"] / S_BASE["c"])
     curve = [eq.max_effective_params(SATURATED, ROW, n)[0] for n in np.logspace(7, 13, 40)]
     assert np.all(np.diff(curve) >= 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "row"),
+    [
+        ("bilinear", {"a": -0.082, "b": -0.108, "c": 0.009, "d": 1.104}),
+        ("separable", {"a": -0.08, "b": -0.03, "d": 1.1}),
+        ("irreducible-power", {"log_a": 1.5, "a": -0.18, "b": -0.07, "l_inf": 1.5}),
+    ],
+)
+def test_max_effective_is_infinite_where_experts_never_stop_helping(name: str, row: dict[str, float]) -> None:
+    """It was the value at E = 10¹² once, 1.94T at 370M: a number that the law does not have."""
+    law = get_law(name)
+    assert eq.max_effective_params(law, law.row(row), 3.7e8)[0] == np.inf
+    if name == "bilinear":
+        beyond = 10 * eq.cutoff(law, law.row(row))[0]
+        assert eq.max_effective_params(law, law.row(row), beyond)[0] == pytest.approx(beyond)
+
+
+def test_max_effective_of_a_law_that_turns_up_again_is_at_its_turning_point() -> None:
+    """log L = … + 0.01·(log E)² − 0.06·log E is lowest at E = 10³."""
+    powers = {"a": (1, 0), "b": (0, 1), "q": (0, 2), "d": (0, 0)}
+    law = PowerSum(
+        name="bent",
+        formula="log L = a·log N + b·log E + q·(log E)² + d",
+        source="this test",
+        inputs=("active_params", "experts"),
+        second=lambda x: x["experts"],
+        terms=(tuple(coefficient(name, "", power) for name, power in powers.items()),),
+    )
+    row = law.row({"a": -0.08, "b": -0.06, "q": 0.01, "d": 1.1})
+    best = eq.effective_params(law, row, 3.7e8, 1e3)[0]
+    assert eq.max_effective_params(law, row, 3.7e8)[0] == pytest.approx(best, rel=1e-6)
 
 
 def test_growing_n_multiplies_effective_params_by_its_own_power() -> None:

@@ -4,8 +4,12 @@ import numpy as np
 import pytest
 
 from routelaw.errors import InputError
+from routelaw.fitting import fit_law, select_points
 from routelaw.fitting.quantities import effective_params, n_cut
-from routelaw.plans.literature import PUBLISHED, published
+from routelaw.plans.literature import NO_ORDER, PUBLISHED, UNORDERED, published
+from routelaw.runs.table import RunTable
+from routelaw.specs.counting import dense_params
+from routelaw.specs.sizes import get_size
 
 # Clark et al. 2022, table of solutions to the joint law: a, b, c, d, E_start, E_max.
 PRINTED = {
@@ -68,3 +72,16 @@ def test_every_name_says_where_it_comes_from() -> None:
         assert "Clark et al. 2022" in published(name).source
     with pytest.raises(InputError, match="did you mean 'clark2022/s-base'"):
         published("s-base")
+
+
+def test_the_digits_printed_do_not_order_rl_r_and_hash(released: RunTable) -> None:
+    """The numbers of the sentence are those of the coefficients and of fits to the released losses, to the digit."""
+    size, experts = float(dense_params(get_size("370M"))), 64.0
+    for router in UNORDERED:
+        named = published(f"clark2022/{router}")
+        assert NO_ORDER in named.warnings
+        printed = 10 ** named.log_loss(active_params=[size], experts=[experts])[0]
+        refitted = fit_law("saturated", select_points(released, router)).predict(active_params=size, experts=experts)
+        assert f"{printed:.3f}" in NO_ORDER
+        assert f"{float(refitted[0]):.3f}" in NO_ORDER
+    assert published("clark2022/s-base").warnings == ()

@@ -17,7 +17,7 @@ import pytest
 from routelaw.errors import DiskFull, InputError
 from routelaw.runs import claims
 from routelaw.runs.claims import Attempt, Busy, Ended, claimed
-from routelaw.runs.leases import LEASE, is_held, this_host
+from routelaw.runs.leases import LEASE, dated_ahead, is_fresh, is_held, this_host
 from routelaw.runs.locks import lock
 from routelaw.runs.store import Store
 
@@ -97,6 +97,23 @@ def test_another_host_waits_for_the_lease(store: Store) -> None:
     age(attempt.folder, 1000)
     with claimed(store, RUN, host="near") as taken:
         assert taken.folder.name == f"{RUN}.2"
+
+
+def test_a_lease_from_the_future_holds_nothing_for_ever(store: Store) -> None:
+    """A clock that was put back, or a file copied from elsewhere: a sweep once waited for its host without a word."""
+    with claimed(store, RUN, host="far/1") as attempt:
+        lease, now = attempt.folder / "lease.json", time.time()
+        attempt._stop_beating()  # the host is lost
+        for ahead, is_held in ((30, True), (3600, False), (10**9, False)):
+            os.utime(lease, (now + ahead, now + ahead))
+            assert is_fresh(attempt.folder) == is_held
+            assert (dated_ahead(attempt.folder) > 0) == (not is_held)
+        os.utime(lease, (now + 30, now + 30))
+        with pytest.raises(Busy, match=r"host far, whose sign of life is dated \d+ s ahead"), claimed(store, RUN):
+            pass
+        os.utime(lease, (now + 3600, now + 3600))
+        with claimed(store, RUN) as taken:
+            assert taken.folder.name == f"{RUN}.2"
 
 
 def test_a_lost_host_s_run_is_taken_over_with_what_it_had(store: Store) -> None:

@@ -1,4 +1,5 @@
 import math
+import re
 
 import pandas as pd
 import pytest
@@ -39,7 +40,7 @@ def test_fills_in_what_may_be_missing_and_says_so() -> None:
 
 
 def test_given_values_stand() -> None:
-    given = {"k": [2] * 4, "routing_frequency": [0.25] * 4, "size": ["big"] * 4, "seed": [7] * 4, "variant": ["x"] * 4}
+    given = {"k": [1] * 4, "routing_frequency": [0.25] * 4, "size": ["big"] * 4, "seed": [7] * 4, "variant": ["x"] * 4}
     runs = table(**given)
     assert runs.notes == ()
     for name, cells in given.items():
@@ -108,10 +109,28 @@ def test_a_finished_run_without_loss_is_told_what_to_do(blank: object) -> None:
         ({"loss_validation": [3, 2, 2, 0]}, r"data row 4 \(run c\) holds 0.0: .* positive, finite"),
         ({"loss_validation": [3, 2, math.inf, 2]}, r"data row 3 \(run b\) holds inf: .* positive, finite"),
         ({"experts": [1, 1, 0, 64]}, r"column experts, data row 3 \(run b\) holds 0: experts must be at least 1"),
-        ({"experts": [1, 1, 8, 2.5]}, r"column experts, data row 4 \(run c\) holds 2.5, which is not a whole number"),
+        ({"experts": [1, 1, 8, 2.5]}, r"column experts, data row 4 \(run c\) holds '2.5', which is not a whole number"),
         ({"experts": [1, 1, "many", 8]}, r"data row 3 \(run b\) holds 'many'"),
         ({"experts": [1, 1, None, 8]}, r"data row 3 .* experts must be given"),
-        ({"active_params": [1e6, 1e6, 0, 1e6]}, r"column active_params, data row 3 \(run b\) holds 0.0: .* positive"),
+        ({"active_params": [1e6, 1e6, 0, 1e6]}, r"active_params, data row 3 \(run b\) holds 0.0: .* from 1 to 1e\+18"),
+        ({"active_params": [1e6, 1e6, 1e300, 1e6]}, "column active_params, data row 3"),
+        ({"loss_validation": [3, 2, 1e308, 2]}, r"data row 3 .* must lie between 1e-06 and 10000 nats"),
+        ({"loss_validation": [3, 2, 1e-320, 2]}, r"data row 3 .* must lie between 1e-06 and 10000 nats"),
+        ({"loss_validation": [3, 2, "1_0.5", 2]}, r"data row 3 \(run b\) holds '1_0.5', which is not a number"),
+        ({"loss_validation": [3, 2, "250%", 2]}, r"data row 3 \(run b\) holds '250%', which is not a number"),
+        ({"loss_validation": [3, 2, "٢.٥", 2]}, r"data row 3 .* which is not a number"),
+        ({"loss_validation": [True] * 4}, r"data row 1 .* which is not a number"),
+        ({"experts": [1, 1, "9" * 5000, 8]}, r"data row 3 \(run b\) holds '9{60}…', which is not a whole number"),
+        ({"experts": [1, 1, "1_0", 8]}, r"data row 3 .* which is not a whole number"),
+        ({"experts": pd.Series([1, 1, 2**64 - 1, 8], dtype="uint64")}, r"data row 3 .* which is not a whole number"),
+        ({"experts": [8, 8, 8, 64]}, r"column experts, data row 1 \(run a\) holds 8: experts is 1 for router dense"),
+        (
+            {"experts": [1, 1, 10**9, 64]},
+            r"column experts, data row 3 .* above active_params \(are the two columns swapped",
+        ),
+        ({"k": [1, 1, 9, 1]}, r"column k, data row 3 \(run b\) holds 9: k must not be above experts"),
+        ({"total_params": [4e8, 4e8, 1e6, 4e8]}, r"total_params, data row 3 .* must not be below active_params"),
+        ({"seed": [0, 0, -1, 0]}, r"column seed, data row 3 \(run b\) holds -1: seed must be at least 0"),
         ({"active_params": [1e6, 1e6, None, 1e6]}, "column active_params, data row 3"),
         ({"total_params": [1e6, 1e6, -1, 1e6]}, "column total_params, data row 3"),
         ({"k": [1, 1, 0, 1]}, r"column k, data row 3 \(run b\) holds 0: k must be at least 1"),
@@ -154,3 +173,25 @@ def test_sizes_without_labels_are_told_apart_by_gaps():
     table = RunTable.from_frame(frame, "test")
     assert table.frame["size"].tolist() == ["10M"] * 3 + ["100M"] * 3
     assert any("are 2 sizes" in note for note in table.notes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "warning"),
+    [
+        ({"loss_validation": [3, 2, 83.0, 2]}, r"loss_validation is 83.0 in data row 3 \(run b\): .* a percentage"),
+        ({"loss_validation": [30, 20, 8, 20]}, r"data row 1 \(run a\) \(and in 2 other rows\): .* a perplexity"),
+        ({"loss_validation": [3, 2, 0.02, 2]}, r"loss_validation is 0.02 in data row 3"),
+        ({"active_params": [370, 370, 370, 205]}, r"active_params is 370.0 in data row 1 .*: are these millions"),
+        ({"flops_per_token": [7e8, 7e8, 0.7e3, 4e8]}, r"flops_per_token is 700.0 in data row 3 \(run b\): .* 2 FLOPs"),
+    ],
+)
+def test_what_is_hard_to_believe_is_a_warning_that_names_the_row(changes: dict, warning: str) -> None:
+    [said] = table(**changes).warnings
+    assert re.search(warning, said), said
+    assert table().warnings == ()
+
+
+def test_a_diverged_run_may_have_any_loss() -> None:
+    diverged = table(loss_validation=[3, 2, 1e30, 2], status=["finished", "finished", "diverged", "finished"])
+    assert diverged.warnings == ()
+    assert diverged.frame["loss_validation"].max() == 1e30

@@ -178,7 +178,7 @@ NAN, INF = float("nan"), float("inf")
         ({}, {}, {"warmup_steps": -1}, "train.warmup_steps must be 0 or more"),
         ({}, {}, {"beta2": 1.0}, "train.beta2 must be at least 0 and below 1, not 1"),
         ({}, {}, {"final_share": 1.5}, "train.final_share must be at least 0 and at most 1, not 1.5"),
-        ({}, {}, {"seed": 2**63}, "train.seed must fit in 64 bits"),
+        ({}, {}, {"seed": 2**63}, "train.seed must be a whole number from 0"),
         ({}, {"sequence_length": 0}, {}, "model.sequence_length must be above 0"),
         ({}, {"vocabulary": 0}, {}, "model.vocabulary must be above 0"),
         ({}, {"positions": "sine"}, {}, "model.positions is xl or rope, not 'sine'"),

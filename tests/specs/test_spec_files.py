@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from routelaw.errors import InputError
+from routelaw.files import read_toml
 from routelaw.specs.architecture import Architecture
-from routelaw.specs.files import from_stored, read_toml, run_spec, to_mapping
+from routelaw.specs.files import from_stored, run_spec, to_mapping
 from routelaw.specs.run import ModelSpec, RouterSpec, RunSpec, TrainSpec
 from routelaw.specs.sizes import get_size
 
@@ -83,7 +84,7 @@ def test_files_that_are_no_toml(tmp_path: Path, content: bytes, sentence: str) -
     path.write_bytes(content)
     with pytest.raises(InputError, match=sentence):
         read_toml(path)
-    with pytest.raises(InputError, match="cannot be read"):
+    with pytest.raises(InputError, match="there is no such file"):
         read_toml(tmp_path / "absent.toml")
 
 
@@ -134,7 +135,7 @@ def specs(draw: st.DrawFn) -> RunSpec:
         final_share=draw(st.floats(0, 1)),
         beta2=draw(st.floats(0, 1, exclude_max=True)),
         weight_decay=draw(st.floats(0, 10)),
-        seed=draw(st.integers(-(2**63), 2**63 - 1)),
+        seed=draw(st.integers(0, 2**63 - 1)),
     )
     if draw(st.booleans()):
         return RunSpec(model, RouterSpec(), train, draw(st.text()))

@@ -15,6 +15,7 @@ import pytest
 from tiny_runs import EXECUTION, make_spec
 
 from routelaw.corpus import Corpus
+from routelaw.files import sha256_of
 from routelaw.runs.store import Store
 from routelaw.specs.run import RouterSpec
 from routelaw.sweeps.events import Lost, RunEnded, RunFailed, Started
@@ -31,6 +32,7 @@ class Breaks(Router):
     def route(self, x_TD, token_ids_T, ctx):
         raise RuntimeError("this router breaks")
 """
+DIES = "import os, signal; os.kill(os.getpid(), signal.SIGILL)"
 PRINTS = """
 import os
 import torch
@@ -60,7 +62,7 @@ def make_tasks(corpus: Corpus, store: Store, *specs, plugins: tuple[Path, ...] =
 def test_a_crashed_run_does_not_stop_the_others(tiny_corpus: Corpus, store: Store, tmp_path: Path) -> None:
     plugin = tmp_path / "breaks.py"
     plugin.write_text(PLUGIN)
-    breaks = make_spec(tiny_corpus, RouterSpec("breaks", 4))
+    breaks = make_spec(tiny_corpus, RouterSpec("breaks", 4, plugin=sha256_of(plugin)))
     specs = [breaks, *(make_spec(tiny_corpus, "hash", seed=seed) for seed in range(3))]
     tasks = make_tasks(tiny_corpus, store, *specs, plugins=(plugin,))
     watch = Watch(store, specs)
@@ -78,10 +80,26 @@ def test_a_crashed_run_does_not_stop_the_others(tiny_corpus: Corpus, store: Stor
 
 
 @pytest.mark.slow
+def test_a_worker_that_dies_of_a_signal_says_which_and_what_to_do(
+    tiny_corpus: Corpus, store: Store, tmp_path: Path
+) -> None:
+    """As on a CPU that advertises instructions it does not have: three times, and then the run has failed."""
+    plugin = tmp_path / "dies.py"
+    plugin.write_text(PLUGIN.replace('"breaks"', '"dies"').replace('raise RuntimeError("this router breaks")', DIES))
+    spec = make_spec(tiny_corpus, RouterSpec("dies", 4, plugin=sha256_of(plugin)))
+    events = list(run_local(make_tasks(tiny_corpus, store, spec, plugins=(plugin,)), store, devices=["cpu"], threads=1))
+    reasons = [event.reason for event in events if isinstance(event, Lost | RunFailed)]
+    assert len(reasons) == 3
+    assert all(
+        "was ended by SIGILL (an instruction that this CPU does not have: set ONEDNN_MAX_CPU" in r for r in reasons
+    )
+
+
+@pytest.mark.slow
 def test_what_a_router_prints_is_not_taken_for_an_answer(tiny_corpus: Corpus, store: Store, tmp_path: Path) -> None:
     plugin = tmp_path / "prints.py"
     plugin.write_text(PRINTS)
-    spec = make_spec(tiny_corpus, RouterSpec("prints", 4))
+    spec = make_spec(tiny_corpus, RouterSpec("prints", 4, plugin=sha256_of(plugin)))
     sweep = run_local(make_tasks(tiny_corpus, store, spec, plugins=(plugin,)), store, devices=["cpu"], threads=1)
     until = time.monotonic() + 120
     seen = []

@@ -187,7 +187,7 @@ def test_overrides_can_make_runs_equal(write: Any) -> None:
         ("evaluate_on = { c4 = 3 }\n" + COMMON, r"\[evaluate_on\]: c4 must be text, not 3"),
         (COMMON.partition("\n")[2], r'names no corpus; write `corpus = "DIR"` or give --corpus\.'),
         ("base = 3\n" + COMMON, "base must be text, not 3"),
-        ('base = "missing.toml"\n' + COMMON, r"missing.toml: cannot be read \(No such file"),
+        ('base = "missing.toml"\n' + COMMON, r"missing.toml: there is no such file"),
         (COMMON + "[execution]\nthread = 1", r"execution: unknown key 'thread' \(did you mean 'threads'\?\)"),
         (COMMON + "[execution]\nthreads = 'all'", r"\[execution\]: threads must be a whole number, not 'all'"),
     ],

@@ -42,7 +42,7 @@ def test_a_run_is_trained_once(tiny_corpus: Corpus, store: Store) -> None:
 def test_another_process_has_it(tiny_corpus: Corpus, store: Store) -> None:
     task = make_task(tiny_corpus, store)
     with claimed(store, task.run_id):
-        assert carry_out(task) == Outcome(task.run_id, "busy")
+        assert carry_out(task) == Outcome(task.run_id, "busy", "another process of this machine")
 
 
 def test_told_to_stop_it_leaves_a_checkpoint_and_goes_on(tiny_corpus: Corpus, store: Store, tmp_path: Path) -> None:

@@ -36,7 +36,11 @@ def test_each_knows_its_place_and_what_it_was_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("end", "reason"),
     [
-        ("os.kill(os.getpid(), 9)", "process 1 of 2 was ended by SIGKILL (out of memory?)"),
+        ("os.kill(os.getpid(), 9)", "process 1 of 2 was ended by SIGKILL (out of memory?"),
+        (
+            "os.kill(os.getpid(), 4)",
+            "process 1 of 2 was ended by SIGILL (an instruction that this CPU",
+        ),
         ("sys.exit(7)", "process 1 of 2 ended with code 7"),
         ("sys.exit('error: it is broken.')", "it is broken"),
     ],
@@ -44,7 +48,7 @@ def test_each_knows_its_place_and_what_it_was_told(tmp_path: Path) -> None:
 def test_the_one_that_fails_is_named_and_the_others_are_ended(end: str, reason: str) -> None:
     begun = time.monotonic()
     ended = in_each(f"if os.environ['RANK'] == '1': {end}\ntime.sleep(100)")
-    assert ended.reason == reason
+    assert ended.reason.startswith(reason)
     assert time.monotonic() - begun < 10
 
 
@@ -61,7 +65,7 @@ while not os.path.exists(there):
     time.sleep(0.01)
 sys.exit(1)
 """
-    assert in_each(code).reason == "process 1 of 2 was ended by SIGKILL (out of memory?)"
+    assert in_each(code).reason.startswith("process 1 of 2 was ended by SIGKILL (out of memory?")
 
 
 def test_they_end_with_whoever_started_them(tmp_path: Path) -> None:
@@ -150,7 +154,7 @@ def test_a_rank_stopped_or_killed_is_named_and_nothing_is_lost(
     saved = 0
     for number, said in (
         (signal.SIGSTOP, "process 1 (pid {pid} on"),
-        (signal.SIGKILL, "process 1 of 2 was ended by SIGKILL (out of memory?), so the run has ended"),
+        (signal.SIGKILL, "process 1 of 2 was ended by SIGKILL (out of memory?"),
     ):
         with training(tiny_corpus, folder, expert=2) as process:
             until(lambda enough=saved + SAVED + 3: reached(folder) >= enough)

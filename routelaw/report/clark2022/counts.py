@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import io
-from pathlib import Path
 
 import pandas as pd
 
 from routelaw.report.clark2022 import printed
 from routelaw.report.clark2022.verdict import ResultTable, judge
 from routelaw.runs.clark2022 import TOKENS_PER_STEP
-from routelaw.runs.codecs import decompress
+from routelaw.runs.codecs import read_packed
 from routelaw.runs.table import RunTable
 from routelaw.specs.architecture import Architecture
 from routelaw.specs.counting import count, dense_params
@@ -42,7 +41,7 @@ def architectures(table: RunTable) -> ResultTable:
 
 
 def released_counts(table: RunTable) -> ResultTable:
-    raw = pd.read_csv(io.BytesIO(decompress(Path(table.source).read_bytes(), table.source)))
+    raw = pd.read_csv(io.BytesIO(read_packed(table.source)))
     runs = raw.drop_duplicates("hyper_id").to_dict("records")
     recounted = [_recount(run) for run in runs]
     cells = [

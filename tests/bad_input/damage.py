@@ -1,0 +1,252 @@
+"""Damage to what we wrote ourselves: corpora, runs, checkpoints, stores.
+
+A damaged corpus is refused. A damaged run is refused, or read as far as it is whole: with the same result as without
+the damage, or with a sentence that says what was left aside.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from sandbox import ABSENT, reseal_manifest, reseal_state
+
+Damage = Callable[[Path], None]
+"""Does it to a copy of the place."""
+
+
+def _replaced(content: bytes) -> Callable[[Path], None]:
+    def do(file: Path) -> None:
+        file.write_bytes(content)
+
+    return do
+
+
+def _by(make: Callable[[Path], object]) -> Callable[[Path], None]:
+    def do(file: Path) -> None:
+        if file.is_dir():
+            shutil.rmtree(file)
+        else:
+            file.unlink()
+        make(file)
+
+    return do
+
+
+def _halved(file: Path) -> None:
+    content = file.read_bytes()
+    file.write_bytes(content[: len(content) // 2])
+
+
+def _flipped(file: Path) -> None:
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+
+
+TO_ANY_FILE: dict[str, Callable[[Path], None]] = {
+    "emptied": _replaced(b""),
+    "halved": _halved,
+    "flipped": _flipped,
+    "noise": _replaced(bytes(range(256)) * 8),
+    "a folder": _by(Path.mkdir),
+    "a FIFO": _by(os.mkfifo),
+    "gone": _by(lambda file: None),
+    "dangling": _by(lambda file: file.symlink_to("nowhere")),
+    "a device": _by(lambda file: file.symlink_to("/dev/zero")),
+}
+TO_JSON: dict[str, Callable[[Path], None]] = {
+    "null": _replaced(b"null\n"),
+    "a list": _replaced(b"[]\n"),
+    "a number": _replaced(b"7\n"),
+    "an empty object": _replaced(b"{}\n"),
+    "NaN": _replaced(b'{"step": NaN, "loss_validation": NaN}\n'),
+    "infinite": _replaced(b'{"step": 1e999}\n'),
+    "deep": _replaced(b'{"a":' * 100_000 + b"1" + b"}" * 100_000 + b"\n"),
+    "5,000 digits": _replaced(b'{"step": ' + b"9" * 5000 + b"}\n"),
+    "surrogates": _replaced(b'{"run_id": "\\ud800", "status": "\\udfff"}\n'),
+    "markup": _replaced(b'{"run_id": "[/x]", "reason": "[red]\\u001b[31m", "host": "[/x]", "status": "[/y]"}\n'),
+}
+
+CORPUS_FILES = ("manifest.json", "tokenizer.model", "train-00000.tokens", "train.index", "validation.frequencies")
+RUN_FILES = (
+    "spec.json",
+    "result.json",
+    "evaluations.jsonl",
+    "log.jsonl",
+    "loads.jsonl",
+    "tokenizer.model",
+    "checkpoints",
+)
+STATE_FILES = ("state.json", "model.safetensors", "optimizer.safetensors")
+OF_JSON = (".json", ".jsonl")
+
+
+def _damages(file: str) -> dict[str, Callable[[Path], None]]:
+    if "." not in file:
+        return {name: TO_ANY_FILE[name] for name in ("a FIFO", "gone", "dangling", "a device")}  # to a folder
+    return TO_ANY_FILE | (TO_JSON if file.endswith(OF_JSON) else {})
+
+
+def damaged_corpora() -> Iterator[tuple[str, str, Damage]]:
+    """Name, command line and damage; each must be refused."""
+    for file in CORPUS_FILES:
+        for name, do in _damages(file).items():
+            yield f"corpus {file} {name}", "corpus show {corpus} --verify", _to(f"corpus/{file}", do)
+            if name in ("emptied", "a FIFO", "gone", "null", "flipped"):
+                yield f"corpus {file} {name}, trained on", "train --spec {spec} --out out", _to(f"corpus/{file}", do)
+                yield f"corpus {file} {name}, swept over", "sweep {sweep} --store out", _to(f"corpus/{file}", do)
+    for name, changes in RESEALED_MANIFESTS.items():
+
+        def reseal(place: Path, changes: dict = changes) -> None:
+            reseal_manifest(place / "corpus", **changes)
+
+        yield f"corpus with {name}", "corpus show {corpus}", reseal
+        yield f"corpus with {name}, trained on", "train --spec {spec} --out out", reseal
+
+
+RESEALED_MANIFESTS: dict[str, dict[str, object]] = {
+    **{f"no {name}": {name: ABSENT} for name in ("vocabulary", "end_of_text", "tokenizer", "splits", "format")},
+    "a vocabulary in words": {"vocabulary": "many"},
+    "a negative vocabulary": {"vocabulary": -1},
+    "an enormous vocabulary": {"vocabulary": 2**62},
+    "a vocabulary of half a token": {"vocabulary": 0.5},
+    "another format": {"format": "routelaw corpus 99"},
+    "no splits": {"splits": {}},
+    "splits as a list": {"splits": []},
+    "a split that is none": {"splits": {"train": 7}},
+    "a tokenizer outside": {"tokenizer": {"file": "../table.csv", "bytes": 1, "sha256": "0", "count": 0}},
+    "a tokenizer with an absolute path": {"tokenizer": {"file": "/etc/passwd", "bytes": 1, "sha256": "0", "count": 0}},
+    "a tokenizer of wrong types": {"tokenizer": {"file": 7, "bytes": "x", "sha256": None, "count": []}},
+    "a tokenizer with unknown keys": {"tokenizer": {"file": "tokenizer.model", "nonsense": 1}},
+    "an end of text beyond the vocabulary": {"end_of_text": 10**9},
+}
+
+
+def damaged_runs() -> Iterator[tuple[str, str, Damage]]:
+    """Name, command line and damage; each must be refused or sound."""
+    for file in RUN_FILES:
+        for name, do in _damages(file).items():
+            yield f"run {file} {name}, evaluated", "eval {run} --on a={other} --json", _to(f"run/{file}", do)
+            yield f"run {file} {name}, continued", f"{CONTINUE} --json", _to(f"half/{file}", do, True)
+            yield f"store {file} {name}, listed", "runs list {store_of_one} --json", _in_store(file, do)
+            if name in ("a FIFO", "emptied", "null", "markup", "halved"):
+                yield f"store {file} {name}, shown", "runs list {store_of_one}", _in_store(file, do)
+                yield f"store {file} {name}, exported", "runs export {store_of_one} --out out.csv", _in_store(file, do)
+                yield f"store {file} {name}, fitted", "fit {store_of_one} --router hash", _in_store(file, do)
+    for file in STATE_FILES:
+        for name, do in _damages(file).items():
+            newest = f"checkpoints/step-00000006/{file}"
+            yield f"checkpoint {file} {name}, continued", f"{CONTINUE} --json", _to(f"half/{newest}", do)
+            yield f"checkpoint {file} {name}, evaluated", "eval {run} --on a={other} --json", _to(f"run/{newest}", do)
+    for name, change in RESEALED_STATES.items():
+
+        def reseal(place: Path, change: Callable = change) -> None:
+            reseal_state(place / "half" / "checkpoints" / "step-00000006", change)
+
+        yield f"checkpoint with {name}, continued", f"{CONTINUE} --json", reseal
+        yield f"checkpoint with {name}, evaluated", "eval {place}/half --on a={other} --json", reseal
+    for name in ("step-²", "step-", "step--1", "step-99999999999999999999", "step-00000009"):
+        yield f"a checkpoint called {name}", f"{CONTINUE} --json", _to("half/checkpoints", _with_folder(name))
+    for name in (".claim", ".lock", "lease.json", "failure.json", "output.log"):
+        for damage, do in ({"a FIFO": os.mkfifo, "a folder": Path.mkdir} | _made(TO_JSON)).items():
+            if damage == "markup" and name in ("lease.json", "failure.json"):  # a host and a reason with odd names
+                continue
+            yield f"attempt {name} {damage}", "runs list {store} --json", _in_attempt(name, do)
+    for name in ("[red]x", "\x1b[31m", "step-²", "a\nb", ".hidden", "ü" * 80, "x.²", "-rf"):
+        yield f"a folder called {name!r}", "runs list {store}", _to("store", _with_folder(name))
+        yield f"an attempt called {name!r}", "runs list {store}", _to("store/unfinished", _with_folder(name))
+    for name, do in TO_ANY_FILE.items():
+        if name == "gone":  # removed by hand, which is nobody's damage
+            continue
+        yield f"imported table {name}", "runs list {store}", _to("store/imported/theirs.parquet", do)
+
+
+CONTINUE = "train --spec {spec} --seed 2 --steps 9 --out {place}/half"
+
+
+def _without(name: str) -> Callable[[dict], object]:
+    return lambda state: state.pop(name) and None
+
+
+def _index(shape: list[int], part: dict) -> dict:
+    return {"model": {"embedding": {"shape": shape, "parts": [part]}}}
+
+
+RESEALED_STATES: dict[str, Callable[[dict], object]] = {
+    **{f"no {name}": _without(name) for name in ("step", "counters", "spec", "sha256")},
+    "a list for a state": lambda state: [],
+    "a step in words": lambda state: state.update(step="six"),
+    "a negative step": lambda state: state.update(step=-6),
+    "a step beyond the run": lambda state: state.update(step=10**6),
+    "half a step": lambda state: state.update(step=0.5),
+    "counters of nonsense": lambda state: state.update(counters={"nonsense": 1, "step": 3}),
+    "counters of wrong types": lambda state: state.update(counters={"skipped": "many", "status": 7}),
+    "counters as a list": lambda state: state.update(counters=[]),
+    "a status that is none": lambda state: state["counters"].update(status="[/x]"),
+    "another spec": lambda state: state["spec"]["train"].update(steps=99),
+    "a spec of wrong types": lambda state: state["spec"].update(train=7),
+    "a spec without a model": lambda state: _without("model")(state["spec"]),
+    "hashes as a list": lambda state: state.update(sha256=[]),
+    "hashes of nonsense": lambda state: state.update(sha256={"model": 7}),
+    "a file outside": lambda state: state.update(sha256={**state["sha256"], "../../spec.json": "0"}),
+    "an index of nonsense": lambda state: state.update(index=7),
+    "an index of an enormous tensor": lambda state: state.update(
+        index={"model": {"embedding": {"shape": [2**40, 2**20], "parts": []}}}
+    ),
+    "an index outside its tensor": lambda state: state.update(
+        index=_index([4, 4], {"file": "model.safetensors", "start": [-9, 9], "length": [99, 99]})
+    ),
+    "an index into another folder": lambda state: state.update(
+        index=_index([4], {"file": "../../../table.csv", "start": [0], "length": [4]})
+    ),
+}  # fmt: skip
+
+
+def _to(path: str, do: Callable[[Path], None], missing_is_fine: bool = False) -> Damage:
+    def damage(place: Path) -> None:
+        if (place / path).exists() or not missing_is_fine:
+            do(place / path)
+
+    return damage
+
+
+def _in_store(file: str, do: Callable[[Path], None]) -> Damage:
+    def damage(place: Path) -> None:
+        (folder,) = (place / "store_of_one").iterdir()
+        do(folder / file)
+
+    return damage
+
+
+def _in_attempt(file: str, do: Callable[[Path], object]) -> Damage:
+    def damage(place: Path) -> None:
+        (folder,) = (place / "store" / "unfinished").iterdir()
+        if (folder / file).exists():
+            (folder / file).unlink()
+        do(folder / file)
+
+    return damage
+
+
+def _with_folder(name: str) -> Callable[[Path], None]:
+    def do(folder: Path) -> None:
+        (folder / name).mkdir(exist_ok=True)
+        for inside in ("evaluations.jsonl", "spec.json", "state.json"):
+            (folder / name / inside).write_text(json.dumps({"run_id": name}) + "\n")
+
+    return do
+
+
+def _made(damages: dict[str, Callable[[Path], None]]) -> dict[str, Callable[[Path], None]]:
+    def creating(do: Callable[[Path], None]) -> Callable[[Path], None]:
+        def made(file: Path) -> None:
+            file.touch()
+            do(file)
+
+        return made
+
+    return {name: creating(do) for name, do in damages.items()}

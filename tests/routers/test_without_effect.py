@@ -1,0 +1,69 @@
+"""What would change nothing is refused when a run is trained: it would give one model many ids."""
+
+from dataclasses import replace
+
+import pytest
+
+from routelaw.errors import InputError
+from routelaw.routers.router import all_routers, check_router
+from routelaw.specs.architecture import Architecture
+from routelaw.specs.run import ModelSpec, RouterSpec, RunSpec, TrainSpec
+
+
+def spec(name: str, **fields: object) -> RunSpec:
+    model = ModelSpec(Architecture(16, 4, 2, 8), vocabulary=64, sequence_length=8)
+    return RunSpec(model, RouterSpec(name, 4, **fields), TrainSpec(steps=10, batch=8), "corpus")
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "named"),
+    [
+        ("rl-r", {"options": {"nucleus": 0.5}}, "router.options.nucleus"),
+        ("rl-r", {"options": {"variant": "B", "importance": True}}, "router.options.importance"),
+        ("rl-r", {"options": {"variant": "G", "nucleus": 0.9}}, "router.options.nucleus"),
+        ("rl-r", {"options": {"variant": "G", "value_weight": 0.1}}, "router.options.value_weight"),
+        ("rl-r", {"options": {"variant": "G", "importance": False}}, "router.options.importance"),
+        ("rl-r", {"options": {"variant": "S", "value_weight": 0.1}}, "router.options.value_weight"),
+        ("hash", {"balance_weight": 0.1}, "router.balance_weight"),
+        ("hash", {"capacity_factor": 0.0, "group_tokens": 16}, "router.group_tokens"),
+        ("hash", {"capacity_factor": 0.0, "shuffle_groups": 2}, "router.shuffle_groups"),
+        ("switch", {"capacity_factor": 0.0, "shared_slots": 2}, "router.shared_slots"),
+        ("base", {"capacity_factor": 1.5}, "router.capacity_factor"),
+        ("switch", {"placement": "2,4", "routing_frequency": 0.6}, "router.routing_frequency"),
+        ("base", {"capacity_factor": 0.0}, "router.capacity_factor"),
+    ],
+)
+def test_a_field_without_effect_is_refused_and_named(name: str, fields: dict, named: str) -> None:
+    with pytest.raises(InputError, match=f"^{named} has no effect, since "):
+        check_router(spec(name, **fields))
+
+
+@pytest.mark.parametrize(
+    ("name", "fields"),
+    [
+        ("rl-r", {"options": {"variant": "S", "nucleus": 0.5, "importance": True}}),
+        ("rl-r", {"options": {"variant": "B", "value_weight": 0.1, "entropy_weight": 0.1, "policy_weight": 1.0}}),
+        ("rl-r", {"options": {"variant": "G", "entropy_weight": 0.1, "temperature": 2.0, "reward": "p"}}),
+        ("hash", {"group_tokens": 16, "capacity_factor": 1.0, "shuffle_groups": 2}),
+        ("switch", {"balance_weight": 0.0, "capacity_factor": 0.0, "group_tokens": 16}),
+        ("base", {"capacity_factor": 0.5, "shared_slots": 2}),
+    ],
+)
+def test_what_has_an_effect_is_not(name: str, fields: dict) -> None:
+    check_router(spec(name, **fields))
+
+
+@pytest.mark.parametrize("name", all_routers())
+def test_no_router_complains_of_its_own_defaults(name: str) -> None:
+    check_router(spec(name))
+
+
+def test_variants_of_rl_r_are_counted_without_the_value_network_they_do_not_have() -> None:
+    """The difference is the network itself: d·d/8 + d/8 parameters in each routed block, two FLOPs each."""
+    with_it = spec("rl-r")
+    routed, network = len(with_it.routed_blocks), 16 * 2 + 2
+    for variant in ("G", "S"):
+        without = replace(with_it, router=replace(with_it.router, options={"variant": variant}))
+        assert with_it.counts.total_params - without.counts.total_params == routed * network
+        assert with_it.counts.flops_per_token - without.counts.flops_per_token == 2 * routed * network
+        assert without.counts.active_params == with_it.counts.active_params
