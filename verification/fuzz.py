@@ -129,16 +129,16 @@ def mutated_tree(tree: Any, mutations: list[tuple]) -> Any:
         places: list[tuple[Any, Any]] = []
         _walk(tree, places)
         if not places:
-            return value
+            return copy.deepcopy(value)
         holder, key = places[number % len(places)]
         if kind == "drop":
             del holder[key]
         elif kind == "rename" and isinstance(holder, dict):
             holder[str(value)] = holder.pop(key)
         elif kind == "double" and isinstance(holder, list):
-            holder.append(holder[key])
+            holder.append(copy.deepcopy(holder[key]))
         else:
-            holder[key] = value
+            holder[key] = copy.deepcopy(value)  # drawn from one list: what changes it would change every later draw
     return tree
 
 

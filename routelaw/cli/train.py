@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,7 +22,8 @@ if TYPE_CHECKING:
 
 DIVERGED = 3
 """Exit code of a run that diverged, so that a script need not read its result."""
-INTERRUPTED = 130
+INTERRUPTED, TERMINATED = 130, 143
+"""Exit codes of a run that Ctrl-C or SIGTERM stopped: 128 and the signal's number, as a shell has it."""
 
 
 def train(
@@ -59,7 +64,8 @@ def train(
 ) -> None:
     """Train a dense or routed language model. A run that was stopped continues from its newest whole checkpoint.
 
-    The exit code is 3 when the run diverged.
+    SIGTERM, as a batch system sends it, leaves a checkpoint after the step at hand. The exit code is 3 when the run
+    diverged.
     """
     from routelaw.cli.output import print_json
     from routelaw.cli.run_tables import gather_tables
@@ -108,7 +114,9 @@ def train(
         quiet = as_json or not rank.first
         if not quiet:
             _show_derived(meant, opened, folder, execution)
-        result = _trained(meant, execution, opened, folder, others, track if rank.first else None, quiet=quiet)
+        with _sigterm() as asked_to_stop:
+            tracker = track if rank.first else None
+            result = _trained(meant, execution, opened, folder, others, tracker, asked_to_stop, quiet=quiet)
     if not rank.first:
         return
     if as_json:
@@ -117,6 +125,22 @@ def train(
         _show_result(result, folder)
     if result.status == "diverged":
         raise typer.Exit(DIVERGED)
+    if result.status == "running":
+        note(f"stopped by SIGTERM; the same command continues after step {result.step}, whose checkpoint is written.")
+        if not rank.among_others:  # whoever started several processes asked them to stop, and knows
+            raise typer.Exit(TERMINATED)
+
+
+@contextmanager
+def _sigterm() -> Iterator[Callable[[], bool]]:
+    """Whether SIGTERM has arrived, which no longer ends the process. Nor does a second one: a batch system may send one
+    to every process of a run, and whoever started them another."""
+    arrived = threading.Event()
+    before = signal.signal(signal.SIGTERM, lambda _number, _frame: arrived.set())
+    try:
+        yield arrived.is_set
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _check_memory(spec: RunSpec, execution: ExecutionSpec, rank: Rank) -> None:
@@ -146,10 +170,13 @@ def _launched(execution: ExecutionSpec, folder: Path) -> int:
     from routelaw.training.ranks import WRONG_INPUT
 
     command = [sys.executable, "-m", "routelaw", *sys.argv[1:]]
-    try:
-        ended = launch(command, execution.layout.world, threads=execution.threads)
-    except KeyboardInterrupt:
-        return INTERRUPTED
+    with _sigterm() as asked_to_stop:
+        try:
+            ended = launch(command, execution.layout.world, threads=execution.threads, stop=asked_to_stop)
+        except KeyboardInterrupt:
+            return INTERRUPTED
+        if ended.well and asked_to_stop():
+            return TERMINATED
     if ended.code < 0 or ended.code not in (0, WRONG_INPUT, DIVERGED, STOOD_STILL, LOST_CONTACT, INTERRUPTED):
         note(f"{ended.reason}, so the run has ended.", "error")
     if ended.code < 0 or ended.code in (STOOD_STILL, LOST_CONTACT):
@@ -195,6 +222,8 @@ def _trained(
     folder: Path,
     others: dict[str, Corpus],
     track: str | None,
+    stop: Callable[[], bool],
+    *,
     quiet: bool,
 ) -> Result:
     """Run it with a live line on stderr; losses of evaluations stay on the screen."""
@@ -217,7 +246,7 @@ def _trained(
                 bar.console.print(f"step {seen.info.step}: {losses}", highlight=False, markup=False)
 
         try:
-            return run(spec, execution, corpus, folder, others=others, observe=observe, notice=note)
+            return run(spec, execution, corpus, folder, others=others, observe=observe, notice=note, stop=stop)
         except KeyboardInterrupt:
             if not Rank.here().first:
                 raise typer.Exit(INTERRUPTED) from None

@@ -103,7 +103,7 @@ def test_a_stored_spec_without_one_of_its_parts(lost: str) -> None:
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"model": 3}, "model must be a table, not 3"),
+        ({"model": 3}, r"\[model\] must be a table of"),
         ({"model": {}}, "architecture is missing"),
         ({"model": {"architecture": {"d_model": 8}}}, "blocks is missing"),
         ({"corpus": None}, "corpus must be text, not None"),

@@ -182,6 +182,31 @@ def test_a_rank_stopped_or_killed_is_named_and_nothing_is_lost(
     assert json.loads((folder / "result.json").read_text())["layout"] == "1×2×1"
 
 
+@pytest.mark.parametrize("layout", [{}, pytest.param({"expert": 2}, marks=pytest.mark.long)], ids=["one", "two"])
+def test_sigterm_leaves_a_checkpoint_of_the_step_at_hand(
+    tiny_corpus: Corpus, tmp_path: Path, trained_here: Callable[..., Outcome], layout: dict[str, int]
+) -> None:
+    """Sent to all processes, as a batch system does; far from any checkpoint that was due."""
+    steps = 60 if layout else 200
+    folder, whole = tmp_path / "stopped", {**layout, "steps": steps, "save-every": 10_000}
+    with training(tiny_corpus, folder, **whole) as process:
+        until((folder / "spec.json").exists)  # the signal is listened to from before that
+        for pid in (process.pid, *(process_of(rank, process.pid) for rank in range(2 if layout else 0))):
+            os.kill(pid, signal.SIGTERM)
+        _, err = process.communicate(timeout=240)
+    assert process.returncode == 143, err
+    assert "Traceback" not in err
+    (saved,) = (int(path.name[5:]) for path in (folder / "checkpoints").glob("step-*"))
+    assert saved == reached(folder) < steps
+    assert f"the same command continues after step {saved}" in err
+    ended = trained_here(tiny_corpus, folder, **whole)
+    assert ended.code == 0, ended.err
+    assert f"continuing after step {saved}" in ended.err
+    assert trained_here(tiny_corpus, tmp_path / "whole", **whole).code == 0
+    stopped, undisturbed = (rows(path / "evaluations.jsonl") for path in (folder, tmp_path / "whole"))
+    assert stopped == undisturbed
+
+
 def refused(command: list[str]) -> str:
     """Standard error of a command that ends at once with exit code 2 or, under torchrun, 1. On a machine that is busy
     for longer than SILENCE the second process may speak, too."""
