@@ -10,10 +10,10 @@ PRICE := 2.5
 WORKERS ?= $(shell expr $$(nproc) + 1)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test interpret check bench figures figures-of-ours figures-of-paper clean
+.PHONY: help setup demo test test-all proofs fuzz interpret check bench figures figures-of-ours figures-of-paper clean
 
 help:  ## this list
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -25,8 +25,16 @@ setup: $(STAMP)  ## create .venv from the pinned constraints.txt
 demo: $(STAMP)  ## the whole loop, small: corpus, sweep, laws, page (a few minutes on two cores)
 	$(BIN)/routelaw demo --out out/demo
 
-test: $(STAMP)  ## the test suite (CPU; ten to twelve minutes on two cores)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+test: $(STAMP)  ## the test suite (CPU; within five minutes on two cores)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m 'not long'
+
+test-all: test proofs fuzz interpret  ## the suite, the long proofs (kills, faults, clusters, browser), fuzzing, and the GPU's kernels interpreted
+
+proofs: $(STAMP)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m long
+
+fuzz: $(STAMP)  ## 10,000 mutations of tables, specs, corpora and checkpoints
+	$(BIN)/python verification/fuzz.py
 
 $(INTERPRETER)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(INTERPRETER)

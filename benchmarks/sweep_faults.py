@@ -197,8 +197,8 @@ def _wrong(place: Path, store: Path, wanted: bytes) -> str:
 
 
 def _start(place: Path, store: Path, *more: str) -> subprocess.Popen[str]:
-    words = ["sweep", str(place / "sweep.toml"), "--store", str(store), "--jobs", "2"]
-    return subprocess.Popen(_command(*words, *more), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    words = ["sweep", str(place / "sweep.toml"), "--store", str(store), *(more or ("--jobs", "2"))]
+    return subprocess.Popen(_command(*words), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
 
 
 def _finish(place: Path, store: Path) -> bool:

@@ -1,5 +1,6 @@
 """The paper's released table, which is not part of the project: tests that need it skip where it is absent."""
 
+import functools
 import os
 import sys
 from collections.abc import Iterator
@@ -8,11 +9,15 @@ from pathlib import Path
 # Before torch is imported: workers whose threads wait for each other took five times as long as with one thread each.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 import pytest
+import typer.main
 
 from routelaw import laws, plugins
 from routelaw.kernels.cpu_bfloat16 import make_safe
 from routelaw.runs.files import read_runs
 from routelaw.runs.table import RunTable
+
+# Typer builds its tree of commands anew for each call, which takes longer than most commands that tests call.
+typer.main.get_command = functools.cache(typer.main.get_command)
 
 RELEASED = Path(__file__).parents[1] / ".." / "shared" / "data" / "routing_curves.csv.gz"
 
@@ -24,7 +29,7 @@ def pytest_configure() -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Long ones first: at the end nobody waits for the last of them."""
-    items.sort(key=lambda item: "slow" not in item.keywords)
+    items.sort(key=lambda item: not {"slow", "long"} & set(item.keywords))
 
 
 @pytest.fixture(autouse=True)

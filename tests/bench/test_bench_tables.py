@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -34,8 +35,12 @@ RATIOS = {
 }
 
 
-def small(name: str, **more: Any) -> Table:
+def anew(name: str, **more: Any) -> Table:
     return measured(name, preset(name, quick=True, **SMALL[name], **EAGER, **more))
+
+
+small = functools.cache(anew)
+"""Measured once for all tests that only look at it."""
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -102,7 +107,7 @@ def test_a_contestant_that_fails_is_in_the_table(monkeypatch: pytest.MonkeyPatch
         raise RuntimeError("not on this device")
 
     monkeypatch.setattr(attention, "contestants", with_another("flex", broken))
-    table = small("attention")
+    table = anew("attention")
     (failure,) = table.failures
     assert (failure.row, failure.contestant, failure.reason) == (
         "(1, 16, 2, 4)", "flex", "RuntimeError: not on this device"
@@ -114,7 +119,7 @@ def test_a_contestant_that_fails_is_in_the_table(monkeypatch: pytest.MonkeyPatch
 
 def test_who_computes_something_else_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attention, "contestants", with_another("flex", attention.flash))
-    (failure,) = small("attention").failures
+    (failure,) = anew("attention").failures
     assert failure.contestant == "flex"
     assert "computes something else" in failure.reason
 
@@ -130,7 +135,7 @@ def test_a_row_that_cannot_begin_says_why(monkeypatch: pytest.MonkeyPatch, modul
         raise torch.OutOfMemoryError("out of memory")
 
     monkeypatch.setattr(module, name, too_large)
-    table = small(module.__name__.rpartition(".")[2])
+    table = anew(module.__name__.rpartition(".")[2])
     assert table.rows[row] == {}
     assert len(table.failures) == len(table.rows)
     assert str(table.failures[0]) == f"{row}: everything failed: OutOfMemoryError: out of memory"
@@ -164,7 +169,7 @@ def test_a_model_that_fails_leaves_the_others(monkeypatch: pytest.MonkeyPatch, i
 
     monkeypatch.setattr(models.Trial, "forward_and_backward", broken)
     monkeypatch.setattr(models, "fits", lambda specs, whole: in_turn)
-    table = small("models", routers=("dense", "switch", "hash"), whole=False)
+    table = anew("models", routers=("dense", "switch", "hash"), whole=False)
     assert list(table.rows) == ["0.05M rope dense", "0.05M rope switch", "0.05M rope hash"]
     assert [str(failure) for failure in table.failures] == [
         "0.05M rope switch: fb (ms) failed: RuntimeError: no kernel"

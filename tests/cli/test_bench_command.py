@@ -33,6 +33,7 @@ def test_json(command) -> None:
     assert all(row["over dense"] > 0 for row in table["rows"].values())
 
 
+@pytest.mark.long
 @eager
 def test_sizes_are_those_of_the_models(command) -> None:
     got = json.loads(command("bench", "models", "--quick", "--json", "--sizes", "0.05M,0.12M").out)

@@ -29,7 +29,7 @@ router.experts = [2, 4]
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_from_text_to_a_page_and_again_in_no_time(command, tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()

@@ -173,7 +173,7 @@ def test_a_dry_run_starts_nothing(command, place, tmp_path) -> None:
     assert all(run["seconds"] > 0 and run["memory"]["total"] > 0 for run in told["runs"])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_router_and_a_law_of_one_s_own(command, place, tmp_path) -> None:
     """One file each, in a directory of the user's: they take part in the sweep and show up in the report."""
     sizes = "model.d_model = [16, 24, 32]"

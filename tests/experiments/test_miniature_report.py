@@ -46,7 +46,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blind, "DRAWS", 40)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_everything_is_written(quick: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     world = World()
     small = with_noise(true_frame(world), world.noise, 0)
@@ -108,6 +108,7 @@ def test_without_a_table_there_is_nothing_to_say(tmp_path: Path, monkeypatch: py
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.long
 def test_a_table_of_the_main_sweep_alone(quick: None, tmp_path: Path) -> None:
     """No studies, no seeds, no costs, nothing predicted: a page that says so."""
     frame = with_noise(true_frame(World(studies=False, seeds=False)), 3e-4, 0)

@@ -108,7 +108,7 @@ def test_a_run_that_ends_while_workers_are_stopped_is_recorded_too(
     assert not (store.path / second.spec.run_id).exists()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_what_the_tables_have_is_not_trained_again_and_the_rest_is(sittings: tuple[Path, Path]) -> None:
     before, after = map(contents, sittings)
     first, second = ({name.partition("/")[0] for name in each} for each in (before, after))
@@ -120,7 +120,7 @@ def test_what_the_tables_have_is_not_trained_again_and_the_rest_is(sittings: tup
     assert set(about) == {"machine", "runs_at_a_time", "torch", "python", "date", "began", "predictions", "committed"}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_sitting_without_time_trains_nothing(tmp_path: Path) -> None:
     short = sitting(tmp_path, "--minutes", "0.1")
     words = short.communicate(timeout=PATIENCE)[0]
@@ -129,7 +129,7 @@ def test_a_sitting_without_time_trains_nothing(tmp_path: Path) -> None:
     assert contents(tmp_path / "packed" / "runs.tar.gz") == {}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_sitting_that_breaks_packs_what_has_ended(
     sittings: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
 ) -> None:
@@ -159,7 +159,7 @@ def test_the_blind_test_waits_for_its_predictions(tmp_path: Path, study: str) ->
     assert "the largest size is trained after it has been committed" in words
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_tables_are_the_same_bytes_for_the_same_runs_added_at_once_or_in_parts(
     sittings: tuple[Path, Path], tmp_path: Path
 ) -> None:
@@ -181,7 +181,7 @@ def test_tables_are_the_same_bytes_for_the_same_runs_added_at_once_or_in_parts(
     assert recorded_in(tmp_path / "parts") == ended_in(together)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_what_is_tabled_stays(sittings: tuple[Path, Path], tmp_path: Path) -> None:
     tabled(sittings[0], tmp_path)
     costs = (tmp_path / "costs.csv").read_text().splitlines()
@@ -193,7 +193,7 @@ def test_what_is_tabled_stays(sittings: tuple[Path, Path], tmp_path: Path) -> No
     assert before.items() < recorded_in(tmp_path).items()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_runs_of_another_text_are_refused(sittings: tuple[Path, Path], tmp_path: Path) -> None:
     place = tmp_path / TABLES
     place.mkdir(parents=True)
@@ -208,7 +208,7 @@ def test_runs_of_another_text_are_refused(sittings: tuple[Path, Path], tmp_path:
     assert "its tables are of another text" in words
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_run_counts_as_trained_once_all_tables_have_it(
     sittings: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -239,7 +239,7 @@ def test_a_recorded_run_has_its_loss_and_a_diverged_one_none(tmp_path: Path) -> 
         recorded_in(tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_packing_leaves_out_what_is_not_ended_and_weights(sittings: tuple[Path, Path], tmp_path: Path) -> None:
     store = Store(tmp_path / "store")
     unpack(sittings[1], store)

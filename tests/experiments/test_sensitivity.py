@@ -37,6 +37,7 @@ def astray_frame() -> tuple[pd.DataFrame, str]:
     return frame, frame[bad]["run_id"].iloc[0]
 
 
+@pytest.mark.long
 def test_the_run_astray_is_found_and_what_it_decides() -> None:
     frame, run_id = astray_frame()
     study = study_of(frame)
@@ -77,6 +78,7 @@ def test_seeds_that_agree_have_no_run_to_name() -> None:
     assert alone.seeded_sizes == []
 
 
+@pytest.mark.long
 def test_a_run_is_astray_among_the_seeds_of_its_size() -> None:
     """Seeds of a smaller size that are all far apart, twenty times, do not hide the one."""
     frame, run_id = astray_frame()
@@ -97,6 +99,7 @@ def test_a_run_is_astray_among_the_seeds_of_its_size() -> None:
     assert found.without.sd < 0.3 * noises[1].sd
 
 
+@pytest.mark.long
 def test_a_size_that_decides_is_named() -> None:
     """RL-R of 5M is better than S-BASE there, by so much that nothing can be said of all sizes."""
     frame = with_noise(true_frame(WORLD), WORLD.noise, 3)

@@ -16,7 +16,7 @@ from selenium.webdriver.support.ui import Select
 __all__ = ["By", "Keys", "Select", "cell", "click", "column", "find", "rows", "visible", "wait"]
 
 
-def wait(until: Callable[[], object], seconds: float = 20.0) -> None:
+def wait(until: Callable[[], object], seconds: float = 120.0) -> None:
     end = time.monotonic() + seconds
     while not until():
         assert time.monotonic() < end, "the page did not get there"

@@ -27,6 +27,7 @@ if not (CHROMIUM and DRIVER):
 from selenium.webdriver.chrome.options import Options  # noqa: E402
 from selenium.webdriver.chrome.service import Service  # noqa: E402
 
+pytestmark = pytest.mark.long
 HOSTILE = "<b><img/src=x/onerror=alert(1)>"
 """In the one spelling that a router's name keeps; a browser would run it, and Plotly would swallow the <b>."""
 LAWS = ("bilinear", "separable")

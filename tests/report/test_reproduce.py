@@ -39,7 +39,7 @@ def quick(monkeypatch, built):
     monkeypatch.setattr(module, "all_figures", lambda: FIGURES)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_everything_is_written_and_agrees(quick, released_path, tmp_path):
     out = tmp_path / "out"
     steps = list(reproduce(released_path, out, workers=1))
@@ -72,7 +72,7 @@ def test_everything_is_written_and_agrees(quick, released_path, tmp_path):
         assert f'id="{link}"' in html
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_table_from_elsewhere_cannot_write_into_the_page(built, released):
     tables = {name: built(name) for name in BUILDERS}
     first = tables["claims"]

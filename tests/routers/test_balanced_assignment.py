@@ -70,10 +70,10 @@ def test_prices_certify_the_optimum():
 def test_a_large_group_takes_seconds():
     rng = np.random.default_rng(0)
     scores = rng.normal(size=(32_768, 8)) @ rng.normal(size=(8, 64)) + rng.normal(size=64)
-    began = time.perf_counter()
+    began = time.process_time()
     found = balanced_assignment(scores, 1, tie_order(32_768, 64))
     assert (found.holds_TE.sum(0) == 512).all()
-    assert time.perf_counter() - began < 30
+    assert time.process_time() - began < 30
 
 
 @pytest.mark.parametrize("k", [1, 2])

@@ -42,6 +42,14 @@ def end(attempt: Attempt) -> None:
     (attempt.folder / "evaluations.jsonl").write_text("{}\n")
 
 
+def until_fresh(folder: Path) -> None:
+    """Its owner is a thread of this process: on a busy machine it may take a while to get its turn."""
+    deadline = time.monotonic() + 120
+    while time.time() - (folder / LEASE).stat().st_mtime > 500:
+        assert time.monotonic() < deadline, "the lease was not renewed"
+        time.sleep(0.01)
+
+
 def age(folder: Path, seconds: float) -> None:
     """As if its owner had not been heard of for so long."""
     then = time.time() - seconds
@@ -151,16 +159,17 @@ def test_an_owner_that_was_only_slow_learns_that_it_is_not_wanted(store: Store) 
         time.sleep(0.4)
         with claimed(store, RUN, host="near", lease_seconds=0.3):
             again = Attempt(store, RUN, slow.folder, slow._claim, 0.3)
-            assert again.lost.wait(10)
+            assert again.lost.wait(120)
             again._stop_beating()
 
 
 def test_a_living_owner_keeps_its_lease(store: Store) -> None:
-    with claimed(store, RUN, host="far", lease_seconds=0.6):
-        until = time.monotonic() + 1.5
-        while time.monotonic() < until:
-            with pytest.raises(Busy), claimed(store, RUN, host="near", lease_seconds=0.6):
-                pass
+    with claimed(store, RUN, host="far", lease_seconds=0.6) as owner:
+        for _ in range(3):
+            age(owner.folder, 1000)
+            until_fresh(owner.folder)
+        with pytest.raises(Busy), claimed(store, RUN, host="near", lease_seconds=120):
+            pass
 
 
 def test_an_attempt_half_prepared_is_none(store: Store) -> None:
@@ -229,8 +238,7 @@ def test_a_hiccup_of_the_file_system_does_not_end_the_signs_of_life(
             patched.setattr(store, "attempts", stale)
             time.sleep(0.3)
         age(attempt.folder, 1000)
-        time.sleep(0.3)
-        assert time.time() - (attempt.folder / LEASE).stat().st_mtime < 100
+        until_fresh(attempt.folder)
 
 
 def test_a_store_that_may_only_be_read_shows_what_another_host_trains(

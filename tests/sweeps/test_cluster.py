@@ -18,7 +18,7 @@ from routelaw.sweeps.task import Task
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'routelaw[ray]'")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore")  # Ray's own
 def test_told_to_stop_its_runs_leave_checkpoints(tiny_corpus: Corpus, tmp_path: Path) -> None:
     store, spec = Store(tmp_path / "store"), make_spec(tiny_corpus, "hash", steps=1_000_000)

@@ -58,7 +58,7 @@ def make_tasks(corpus: Corpus, store: Store, *specs, plugins: tuple[Path, ...] =
     return [Task.of(PlannedRun(spec, EXECUTION, corpus.path, {}), EXECUTION, store, plugins) for spec in specs]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_crashed_run_does_not_stop_the_others(tiny_corpus: Corpus, store: Store, tmp_path: Path) -> None:
     plugin = tmp_path / "breaks.py"
     plugin.write_text(PLUGIN)
@@ -109,7 +109,7 @@ def test_what_a_router_prints_is_not_taken_for_an_answer(tiny_corpus: Corpus, st
     assert RunEnded(spec.run_id) in seen
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_killed_worker_s_run_goes_on_and_closing_stops_in_good_order(tiny_corpus: Corpus, store: Store) -> None:
     spec = make_spec(tiny_corpus, "s-base", steps=100_000)
     [task] = make_tasks(tiny_corpus, store, spec)
@@ -134,7 +134,7 @@ def test_a_killed_worker_s_run_goes_on_and_closing_stops_in_good_order(tiny_corp
     assert (run.folder / "checkpoints" / f"step-{last:08d}").is_dir(), "a checkpoint of the very last step"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_workers_do_not_outlive_their_parent(tiny_corpus: Corpus, store: Store) -> None:
     """kill −9 of the parent: the worker's input ends, and so does it, in the middle of a run."""
     script = """

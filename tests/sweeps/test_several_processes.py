@@ -51,7 +51,7 @@ def ranks(store: Store) -> list[int]:
     return [own[rank] for rank in sorted(own)]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_lost_process_of_a_run_costs_only_what_was_not_saved(
     tiny_corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -86,7 +86,7 @@ def two_nodes() -> Iterator[str]:
         cluster.shutdown()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore")  # Ray's own
 def test_over_two_nodes_of_a_cluster(tiny_corpus: Corpus, tmp_path: Path, two_nodes: str) -> None:
     store, spec = Store(tmp_path / "store"), make_spec(tiny_corpus, ROUTED, steps=8)
@@ -98,7 +98,7 @@ def test_over_two_nodes_of_a_cluster(tiny_corpus: Corpus, tmp_path: Path, two_no
         next(iter(run_on_ray([task], store, address=two_nodes, cpus=2, gpus=0)))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_wrong_input_is_a_reason_not_a_retry(tiny_corpus: Corpus, tmp_path: Path) -> None:
     store = Store(tmp_path / "store")
     outcome = carry_out(make_task(tiny_corpus, store, make_spec(tiny_corpus, RouterSpec("s-base", 3, group_tokens=16))))

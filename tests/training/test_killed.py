@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 KILL_RESUME = ROOT / "benchmarks" / "kill_resume.py"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_killed_run_ends_as_if_it_had_not_been() -> None:
     words = [sys.executable, str(KILL_RESUME), "--kills", "4", "--no-record"]
     known = {**os.environ, "PYTHONPATH": str(ROOT)}

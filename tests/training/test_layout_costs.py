@@ -51,7 +51,7 @@ def assert_as_planned(case, found) -> None:
     assert max(sent[SMALL], real[SMALL]) < 0.01 * sum(real.values()), "payload must dominate"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_two_processes(ranks: ModuleType) -> None:
     cases = [ranks.Case(make(), layout, steps=1, peak=False) for layout in TWO]
     for case, found in zip(cases, ranks.measured(cases), strict=True):
