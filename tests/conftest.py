@@ -39,11 +39,11 @@ def _own_plugins() -> Iterator[None]:
     yield
     laws._plugins.clear()
     laws._plugins.update(before)
+    plugins._router_files.clear()
     routers = sys.modules.get("routelaw.routers.router")
-    for name in list(plugins._router_files):
-        del plugins._router_files[name]
-        if routers is not None:
-            del routers._registry[name]
+    known = {} if routers is None else routers._registry
+    for name in [name for name, kind in known.items() if kind.__module__.startswith(plugins.PREFIX)]:
+        del known[name]
 
 
 @pytest.fixture(scope="session")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import bz2
 import decimal
+import functools
 import gzip
 import io
 import lzma
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 import pandas as pd
@@ -25,11 +26,11 @@ READERS = {
 }
 
 
-def bad_tables() -> Iterator[tuple[str, bytes]]:
-    """Name and content of each."""
-    for name, make in TABLES.items():
-        made = make(losses())
-        yield name, made if isinstance(made, bytes) else made.to_csv(index=False).encode()
+@functools.cache
+def bad_table(name: str) -> bytes:
+    """The content of one, made when it is first needed: packed nothing takes seconds to pack."""
+    made = TABLES[name](losses())
+    return made if isinstance(made, bytes) else _csv(made)
 
 
 def _cell(column: str, value: object) -> Callable[[pd.DataFrame], pd.DataFrame]:

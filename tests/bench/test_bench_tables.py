@@ -124,6 +124,7 @@ def test_who_computes_something_else_has_failed(monkeypatch: pytest.MonkeyPatch)
     assert "computes something else" in failure.reason
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("module", "name", "row"),
     [(experts, "Problem", "E=1"), (layer, "Problem", "d=16 E=2"), (sinkhorn, "scores", "64x8, 1 groups"),
@@ -158,6 +159,7 @@ def test_models_take_turns_where_they_fit(monkeypatch: pytest.MonkeyPatch) -> No
         assert models.fits(specs, whole) is answer
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("in_turn", [True, False])
 def test_a_model_that_fails_leaves_the_others(monkeypatch: pytest.MonkeyPatch, in_turn: bool) -> None:
     honest = models.Trial.forward_and_backward

@@ -39,6 +39,7 @@ def planned(largest: pd.DataFrame) -> pd.DataFrame:
     return largest[largest["size"] == LARGEST].drop_duplicates("run_id")
 
 
+@pytest.mark.long
 def test_intervals_cover_nine_in_ten(largest: pd.DataFrame, planned: pd.DataFrame, monkeypatch) -> None:
     """Under the law that the runs were drawn from, over ten tables: coverage is near the level, and never far below."""
     only(monkeypatch, {"saturated"})

@@ -33,7 +33,7 @@ from routelaw.sweeps.events import Started
 
 QUICK_RUNS = 5
 TABLES = Path("experiments", "miniature")
-PATIENCE = 120
+PATIENCE = 300
 
 
 def sitting(root: Path, *more: object) -> subprocess.Popen[str]:
@@ -151,6 +151,7 @@ def test_a_sitting_that_breaks_packs_what_has_ended(
     assert "1 ended runs in" in capsys.readouterr().out
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("study", OF_LARGEST)
 def test_the_blind_test_waits_for_its_predictions(tmp_path: Path, study: str) -> None:
     eager = sitting(tmp_path, "--only", study)

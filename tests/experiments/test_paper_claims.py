@@ -106,6 +106,7 @@ NOTHING_TO_SEE = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", NOTHING_TO_SEE)
 def test_stays_open_when_there_is_nothing_to_see(name: str) -> None:
     """In most draws: a rule at 90 % errs in a tenth of them."""
@@ -113,6 +114,7 @@ def test_stays_open_when_there_is_nothing_to_see(name: str) -> None:
     assert [claim.verdict for claim in claims].count(OPEN) >= 2, claims
 
 
+@pytest.mark.long
 def test_false_verdicts_are_rare() -> None:
     """Two routers of one law: at 90 % about three of thirty draws would tell them apart."""
     world = World(laws={**LAWS, "rl-r": LAWS["s-base"]}, studies=False)

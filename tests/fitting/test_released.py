@@ -15,6 +15,8 @@ OPTIMUM = {
 }
 
 # Leave-one-out and leave-size-out error of each law, in 1e-4 of log10 L.
+MANY_PARAMETERS = ("ludziejewski2025", "abnar2025")
+"""Whose fits take seconds."""
 ERRORS = {
     "separable": ((60.9, 77.0), (68.1, 84.2), (68.2, 83.9)),
     "bilinear": ((41.5, 58.2), (37.6, 55.8), (41.5, 58.4)),
@@ -47,7 +49,9 @@ def test_irreducible_law_on_the_largest_size(released, router, held_out) -> None
     assert 1e4 * v.largest_size_out == pytest.approx(held_out, abs=0.1)
 
 
-@pytest.mark.parametrize("law", ERRORS)
+@pytest.mark.parametrize(
+    "law", [pytest.param(law, marks=[pytest.mark.long] * (law in MANY_PARAMETERS)) for law in ERRORS]
+)
 def test_errors_of_every_law(released, law) -> None:
     for router, (one_out, size_out) in zip(ROUTERS, ERRORS[law], strict=True):
         v = validate(fit_law(law, select_points(released, router)))

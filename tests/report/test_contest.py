@@ -52,6 +52,7 @@ def test_the_interval_is_that_of_a_t_test_on_the_means_of_the_sizes() -> None:
     assert contest.order == ["a", "b"]
 
 
+@pytest.mark.long
 def test_equal_techniques_are_rarely_told_apart() -> None:
     """At 90 % one in ten pairs of equals may look different; a few sizes that agree by luck must not make it more."""
     rng = np.random.default_rng(3)
