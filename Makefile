@@ -6,7 +6,8 @@ STAMP := $(VENV)/.installed
 INTERPRETER := .venv-interpreter
 # What an hour of the GPU costs, for the page on our own runs: assumed.
 PRICE := 2.5
-WORKERS ?= $(shell nproc)
+# One more than there are cores: some tests wait for other processes.
+WORKERS ?= $(shell expr $$(nproc) + 1)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-all proofs fuzz interpret check bench figures figures-of-ours figures-of-paper clean
@@ -29,8 +30,8 @@ test: $(STAMP)  ## the test suite (CPU; within five minutes on two cores)
 
 test-all: test proofs fuzz interpret  ## the suite, the long proofs (kills, faults, clusters, browser), fuzzing, and the GPU's kernels interpreted
 
-proofs: $(STAMP)  # with one worker more: these wait for other processes
-	$(BIN)/python -m pytest -n $$(($(WORKERS) + 1)) --dist worksteal -m long
+proofs: $(STAMP)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m long
 
 fuzz: $(STAMP)  ## 10,000 mutations of tables, specs, corpora and checkpoints
 	$(BIN)/python verification/fuzz.py

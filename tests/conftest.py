@@ -1,6 +1,7 @@
 """The paper's released table, which is not part of the project: tests that need it skip where it is absent."""
 
 import functools
+import gc
 import os
 import sys
 from collections.abc import Iterator
@@ -30,6 +31,12 @@ def pytest_configure() -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Long ones first: at the end nobody waits for the last of them."""
     items.sort(key=lambda item: not {"slow", "long"} & set(item.keywords))
+
+
+def pytest_collection_finish() -> None:
+    """What was imported and collected stays: the garbage collector need not look at it over and over."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

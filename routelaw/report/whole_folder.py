@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from routelaw.errors import InputError
+from routelaw.errors import InputError, unwritable
 
 
 def check_target(out: Path, force: bool) -> None:
@@ -33,16 +33,15 @@ def whole_folder(out: Path, *, force: bool = False) -> Iterator[Path]:
     part = out.with_name(f".{out.name}.{os.getpid()}.part")
     moved = False
     try:
-        try:
-            part.mkdir(parents=True)
-        except OSError as error:
-            raise InputError(f"{out}: cannot be written ({error.strerror}).") from None
+        part.mkdir(parents=True)
         yield part
-        try:
-            _move(part, out)
-            moved = True
-        except OSError as error:
-            raise InputError(f"{out}: cannot be written ({error.strerror}).") from None
+        _move(part, out)
+        moved = True
+    except OSError as error:
+        # Libraries that draw and pack do not say which file it was; a file elsewhere was read, and is named already.
+        if error.filename is None or str(error.filename).startswith((str(out), str(part), *map(str, missing))):
+            raise unwritable(out, error) from None
+        raise
     finally:
         shutil.rmtree(part, ignore_errors=True)
         if not moved:

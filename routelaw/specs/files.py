@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import types
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, fields, is_dataclass, replace
@@ -38,13 +39,17 @@ def put(tables: Tables, name: str, value: Any) -> None:
 
 def from_mapping(kind: type[T], values: Mapping[str, Any], where: str) -> T:
     """Build a spec from plain values; unknown, missing or mistyped keys are named with where they stand."""
-    hints = get_type_hints(kind)
+    hints = _hints(kind)
     known = {f.name: f for f in fields(kind) if f.init}  # pyrefly: ignore
     check_keys(values, known, where)
     for name, f in known.items():
         if name not in values and f.default is MISSING and f.default_factory is MISSING:
             raise InputError(f"{where}: {name} is missing.")
     return kind(**{key: _typed(value, hints[key], f"{where}: {key}") for key, value in values.items()})
+
+
+_hints = functools.cache(get_type_hints)
+"""Evaluated once for each kind: a sweep reads thousands of specs."""
 
 
 def check_field(name: str, where: str) -> None:

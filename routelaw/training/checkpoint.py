@@ -14,7 +14,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -100,14 +100,20 @@ def system_error(error: OSError | SafetensorError) -> OSError:
 def _write(folder: Path, spec: RunSpec, checkpoint: Checkpoint) -> None:
     hashes = {}
     for name, tensors in ((MODEL, checkpoint.model), (OPTIMIZER, checkpoint.optimizer)):
-        path = folder / f"{name}.safetensors"
-        save_file({k: v.detach().contiguous().cpu() for k, v in tensors.items()}, path)
-        hashes[name] = sha256_of(path)
-        flush(path)
+        hashes[name] = write_tensors(tensors, folder / f"{name}.safetensors")
     state = {"step": checkpoint.step, "counters": checkpoint.counters, "spec": to_mapping(spec), "sha256": hashes}
     (folder / STATE).write_bytes(rendered(state))
     flush(folder / STATE)
     flush(folder)
+
+
+def write_tensors(tensors: Mapping[str, Tensor], path: Path) -> str:
+    """Write a safetensors file through to the disk; its sha256."""
+    save_file({name: tensor.detach().contiguous().cpu() for name, tensor in tensors.items()}, path)
+    # safetensors leaves it readable by its owner alone; whoever may read the folder may read the file, too.
+    path.chmod(0o666 & path.parent.stat().st_mode)
+    flush(path)
+    return sha256_of(path)
 
 
 def latest_checkpoint(

@@ -15,10 +15,8 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 from safetensors import SafetensorError
-from safetensors.torch import save_file
 
 from routelaw.errors import InputError, unwritable
-from routelaw.files import sha256_of
 from routelaw.specs.files import to_mapping
 from routelaw.specs.run import RunSpec
 from routelaw.training.boxes import Piece, index_of, merged
@@ -33,6 +31,7 @@ from routelaw.training.checkpoint import (
     rendered,
     step_folder,
     system_error,
+    write_tensors,
 )
 from routelaw.training.optimizer import MASTER, Optimizer, local_part
 from routelaw.training.pieces import STEP, model_pieces
@@ -74,11 +73,9 @@ def _write(folder: Path, pieces: Pieces) -> tuple[dict[str, str], dict[str, Any]
     for kind, own in pieces.items():
         file = f"{kind}-{dist.get_rank():05d}.safetensors"
         index[kind] = index_of(own, file)
-        tensors = {name: piece.tensor.contiguous().cpu() for name, piece in own.items() if piece.written}
+        tensors = {name: piece.tensor for name, piece in own.items() if piece.written}
         if tensors:
-            save_file(tensors, folder / file)
-            hashes[file] = sha256_of(folder / file)
-            flush(folder / file)
+            hashes[file] = write_tensors(tensors, folder / file)
     return hashes, index
 
 

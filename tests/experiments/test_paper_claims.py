@@ -65,6 +65,7 @@ REVERSED = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", REVERSED)
 def test_does_not_hold_when_turned_round(name: str) -> None:
     """In most draws: that a difference is nil is itself found in nine of ten only."""

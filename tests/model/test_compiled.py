@@ -36,8 +36,14 @@ def losses(spec: RunSpec, compiled: str | None, steps: int = 3, recompute: bool 
     return [figure for info in infos for figure in (info.loss, info.gradient_norm)], counter.frame_count
 
 
+BLOCKS = [("dense", "xl"), ("dense", "rope"), *((name, "rope") for name in NAMES if name != ON_THE_HOST)]
+SHORT = ("xl", "s-base")
+"""The one that differs most, of positions and of routers; the others are left to `make test-all`."""
+
+
 @pytest.mark.parametrize(
-    ("name", "positions"), [("dense", "xl"), ("dense", "rope"), *((n, "rope") for n in NAMES if n != ON_THE_HOST)]
+    ("name", "positions"),
+    [pytest.param(*block, marks=[] if set(SHORT) & set(block) else pytest.mark.long) for block in BLOCKS],
 )
 def test_one_graph_for_each_kind_of_block(name: str, positions: str) -> None:
     options = {} if name == "dense" else {"experts": 4, "group_tokens": 16, "shuffle_groups": 2}

@@ -1,10 +1,11 @@
 """A folder of results appears whole or not at all."""
 
+import errno
 from pathlib import Path
 
 import pytest
 
-from routelaw.errors import InputError
+from routelaw.errors import DiskFull, InputError
 from routelaw.report.whole_folder import check_target, whole_folder
 
 
@@ -25,6 +26,15 @@ def test_failure_leaves_nothing(tmp_path):
 
     with pytest.raises(RuntimeError):
         fail()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_disk_names_the_folder(tmp_path):
+    out = tmp_path / "a" / "b"
+    with pytest.raises(DiskFull, match=f"{out}: cannot be written"), whole_folder(out):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    with pytest.raises(FileNotFoundError), whole_folder(out):
+        (tmp_path / "elsewhere").read_bytes()
     assert list(tmp_path.iterdir()) == []
 
 

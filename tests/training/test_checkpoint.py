@@ -112,6 +112,11 @@ def test_the_one_before_is_used(tiny_corpus: Corpus, folder: Path, finished: Pat
     assert len(list_checkpoints(folder / "checkpoints")) == keep
 
 
+def test_whoever_may_read_the_folder_may_read_its_files(finished: Path) -> None:
+    newest = list_checkpoints(finished / "checkpoints")[-1]
+    assert {file.stat().st_mode & 0o777 for file in newest.iterdir()} == {newest.stat().st_mode & 0o666}
+
+
 def test_a_damaged_newer_one_does_not_push_out_a_whole_one(spec: RunSpec, tiny_corpus: Corpus, tmp_path: Path) -> None:
     """keep = 1, the newest damaged: what is saved after resuming must survive, though its number is smaller."""
     tensors = {"x": torch.ones(2)}
