@@ -12,6 +12,7 @@ import hashlib
 import json
 import math
 import os
+import re
 import stat
 import tempfile
 import tomllib
@@ -24,8 +25,10 @@ from routelaw.errors import InputError, unwritable
 
 MOST_BYTES = 64 << 20
 """Bound for files of ours that are read whole: specs, manifests, states, logs of one run."""
+MOST_TOML_BYTES = 1 << 20
+"""Of a spec or sweep file, which people write. The time that TOML takes to parse grows faster than its length."""
 DEEPEST = 64
-"""Tables within tables; nothing of ours goes past five."""
+"""Tables within tables, and parts of a dotted key; nothing of ours goes past five."""
 
 
 def open_regular(path: str | Path) -> IO[bytes]:
@@ -40,8 +43,16 @@ def open_regular(path: str | Path) -> IO[bytes]:
     if not stat.S_ISREG(mode):
         os.close(descriptor)
         raise InputError(f"{path}: this is {_kind(mode)}, not a regular file.")
-    os.set_blocking(descriptor, True)
-    return os.fdopen(descriptor, "rb")
+    return os.fdopen(descriptor, "rb")  # still not waiting: /proc has files that call themselves regular and block
+
+
+def open_to_append(path: Path) -> IO[str]:
+    """Open a log for adding lines to it, made if it is not there. Anything but a regular file is refused."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
+    if not stat.S_ISREG(mode := os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise InputError(f"{path}: this is {_kind(mode)}, not a regular file.")
+    return os.fdopen(descriptor, "a", encoding="utf-8", buffering=1)
 
 
 def read_bytes(path: str | Path, most: int = MOST_BYTES) -> bytes:
@@ -51,6 +62,8 @@ def read_bytes(path: str | Path, most: int = MOST_BYTES) -> bytes:
             content = file.read(most + 1)
         except OSError as error:
             raise InputError(f"{path}: cannot be read ({reason_of(error)}).") from None
+    if content is None:  # a file of /proc that has nothing to say yet
+        raise InputError(f"{path}: cannot be read (it would have to be waited for).")
     if len(content) > most:
         raise InputError(f"{path}: the file is larger than {most:,} bytes, the most that is read of its kind.")
     return content
@@ -73,12 +86,14 @@ def parse_json(content: bytes | str, where: str) -> Any:
 
 
 def read_toml(path: str | Path) -> dict[str, Any]:
-    return parse_toml(read_bytes(path), str(path))
+    return parse_toml(read_bytes(path, MOST_TOML_BYTES), str(path))
 
 
 def parse_toml(content: bytes | str, where: str) -> dict[str, Any]:
     try:
         text = content if isinstance(content, str) else content.decode("utf-8-sig")
+        if any(part.count(".") > 2 * DEEPEST for part in re.split("[\n,={]", text)):
+            raise ValueError("a key has too many parts")  # each costs the parser the time of all before it
         value = tomllib.loads(text)
         check_plain(value)
     except (ValueError, RecursionError) as error:  # TOMLDecodeError and UnicodeDecodeError are ValueErrors
@@ -126,8 +141,8 @@ def write_atomically(content: bytes, path: Path, *, force: bool = False) -> None
     except OSError as error:
         raise unwritable(path, error) from None
     finally:
-        if part.parent.is_dir():
-            part.unlink(missing_ok=True)
+        with suppress(OSError):
+            part.unlink()
 
 
 @contextmanager

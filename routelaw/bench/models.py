@@ -33,9 +33,12 @@ from routelaw.bench.clock import (
     release,
 )
 from routelaw.bench.table import Row, Table, gathered, row
+from routelaw.errors import InputError
 from routelaw.model.transformer import Transformer
+from routelaw.specs.footprint import footprint
 from routelaw.specs.run import ModelSpec, RouterSpec, RunSpec, TrainSpec
 from routelaw.specs.sizes import get_size
+from routelaw.sweeps.memory import host_memory, in_words
 from routelaw.training.device import release as give_back
 from routelaw.training.optimizer import Optimizer
 from routelaw.training.step import layer_losses, step_context, take_step, weighted_sum
@@ -115,6 +118,26 @@ def waits(work: Work, what: str) -> dict[str, str]:
         return {f"{what} without waiting": reason(error)}
     finally:
         torch.cuda.set_sync_debug_mode("default")
+
+
+def check_room(options: Options) -> None:
+    """Refuse models that do not fit in this machine's memory, before any is built. A GPU says so itself, and the other
+    models are measured all the same; a machine without memory ends processes."""
+    there = None if CUDA else host_memory()
+    if there is None:
+        return
+    for positions, size in product(options.positions, options.sizes):
+        specs = [options.spec(size, router, positions) for router in options.routers]
+        largest = max(specs, key=lambda spec: spec.counts.total_params)
+        memory = footprint(largest, precision=PRECISION)
+        others = sum(spec.counts.total_params for spec in specs if spec is not largest) * DTYPE.itemsize
+        whole = options.whole and largest.counts.total_params < MOST_OPTIMIZED
+        needed = others + (memory.total if whole else memory.parameters + memory.at_once)
+        if needed > there:
+            raise InputError(
+                f"the models of size {size} need some {in_words(needed)} of this machine's memory, and there is "
+                f"{in_words(there)}: take a smaller size."
+            )
 
 
 def rows(options: Options) -> Iterator[Row]:

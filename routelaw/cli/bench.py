@@ -44,6 +44,10 @@ def bench(
     from routelaw.bench import measured, preset
     from routelaw.bench.clock import CUDA
 
+    if MODELS in wanted:
+        from routelaw.bench.models import check_room
+
+        check_room(preset(MODELS, quick, **more.get(MODELS, {})))  # before the minutes that other tables take
     if not as_json:
         show(_words(quick, CUDA))
     done = []

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from routelaw.fitting.compare import Ranked, RouterComparison, Skipped
 
 
+USUAL_EXPERTS = 64
+
+
 def compare(
     runs: options.Runs = None,
     law: Annotated[list[str] | None, typer.Option(help="Only these laws (repeatable).")] = None,
@@ -19,35 +22,46 @@ def compare(
     target: options.Target = "loss_validation",
     size: options.Size = None,
     params: options.ActiveParams = None,
-    experts: Annotated[float, typer.Option(min=1, max=1e12, help="E at which routers are compared.")] = 64,
+    experts: Annotated[
+        float | None, typer.Option(min=1, max=1e12, help="E at which routers are compared.", show_default="64")
+    ] = None,
     under: Annotated[
         str | None, typer.Option(help="Law under which routers are compared (default: the best on average).")
     ] = None,
     level: options.Level = 0.9,
-    seed: options.Seed = 0,
+    seed: options.Seed = None,
     plugin: options.Plugin = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Rank laws by their error on sizes they have not seen, and routers by predicted loss; say what is only noise."""
-    from routelaw.cli.output import print_json, progress, show
+    from routelaw.cli.output import note, print_json, progress, show
     from routelaw.errors import InputError
     from routelaw.fitting.compare import comparable_laws, rank_laws
-    from routelaw.fitting.points import knows_routing, select_points
+    from routelaw.fitting.points import has_finished, knows_routing, select_points
     from routelaw.laws import get_law
     from routelaw.laws.equivalence import check_law
     from routelaw.specs.techniques import DENSE, canonical_router
 
     at = options.active_params_of(size, params)
     table = options.load(runs, plugin)
-    laws = [get_law(name) for name in law] if law else comparable_laws()
-    if under:
+    laws = [get_law(name) for name in dict.fromkeys(law)] if law else comparable_laws()
+    if under is not None:
         check_law(get_law(under))
-    for one in [*laws, *([get_law(under)] if under else [])]:
+    for one in [*laws, *([get_law(under)] if under is not None else [])]:
         if one.along_training or not knows_routing(one):
             raise InputError(f"law {one.name} cannot be compared on routed runs at the end of training.")
-    routers = list(dict.fromkeys(map(canonical_router, router or []))) or [r for r in table.routers if r != DENSE]
+    routers = list(dict.fromkeys(map(canonical_router, router or [])))
+    if not routers:
+        there = [r for r in table.routers if r != DENSE]
+        routers = [r for r in there if has_finished(table, r)] or there
+        for name in there:
+            if name not in routers:
+                note(f"{name} is left out: it has no finished run.")
     if not routers:
         raise InputError(f"{table.source}: there are only dense runs; comparing needs a router.")
+    if len(routers) == 1:
+        asked = {"--under": under, "--size": size, "--params": params, "--experts": experts}
+        options.refuse_without_effect(asked, f"with one router ({routers[0]}) and none to compare it with")
     ranked: dict[str, list[Ranked]] = {}
     skipped: dict[str, list[Skipped]] = {}
     left_out: dict[str, tuple[str, ...]] = {}
@@ -56,12 +70,14 @@ def compare(
         task = bar.add_task("fitting", total=len(routers))
         for name in routers:
             points = select_points(table, name, mixed=False, target=target)
-            ranked[name], skipped[name] = rank_laws(points, laws, level, seed)
+            ranked[name], skipped[name] = rank_laws(points, laws, level, seed or 0)
             left_out[name], warnings[name] = points.left_out, points.warnings
             bar.advance(task)
     if not any(ranked.values()):
         raise InputError(f"{table.source}: no law can be fitted: {next(iter(skipped.values()))[0].reason}")
-    comparison = _routers(ranked, under, at, experts, level, seed)
+    comparison = _routers(ranked, under, at, USUAL_EXPERTS if experts is None else experts, level, seed or 0)
+    if comparison:
+        warnings = {name: (*said, *_extrapolates(ranked[name], comparison)) for name, said in warnings.items()}
     why_not = "" if comparison else _why_not_compared(ranked, under, at)
     if as_json:
         made = _as_dict(target, level, ranked, skipped, left_out, comparison)
@@ -106,12 +122,22 @@ def _routers(
             if row.validation.leave_size_out is not None and set(row.fit.law.inputs) == {"active_params", "experts"}:
                 errors.setdefault(row.fit.law.name, []).append(row.validation.leave_size_out)
     everywhere = {name: sum(e) for name, e in errors.items() if len(e) == len(ranked)}
-    if not under and not everywhere:
+    if under is None and not everywhere:
         return None
-    law = get_law(under or min(everywhere, key=everywhere.__getitem__))
+    law = get_law(min(everywhere, key=everywhere.__getitem__) if under is None else under)
     fits = {router: fit_law(law, rows[0].fit.points) for router, rows in ranked.items()}
     at = reference_point(next(iter(fits.values())), active_params, experts)
     return compare_routers(fits, at, level=level, seed=seed)
+
+
+def _extrapolates(rows: list[Ranked], comparison: RouterComparison) -> list[str]:
+    """A warning where a router is compared outside of what was fitted to it."""
+    from routelaw.plans.predictor import Predictor
+
+    at = comparison.at
+    outside = Predictor.from_fit(rows[0].fit).extrapolation(at["active_params"], at["experts"]) if rows else ""
+    where = f"N = {at['active_params']:.3g} and E = {at['experts']:g}"
+    return [f"its loss at {where} is an extrapolation: {outside}."] if outside else []
 
 
 def _as_dict(target, level, ranked, skipped, left_out, comparison) -> dict[str, Any]:

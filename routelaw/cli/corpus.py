@@ -86,7 +86,7 @@ def build(
 def show(
     path: Annotated[Path, typer.Argument(metavar="DIR", help="A corpus.", show_default=False)],
     verify: Annotated[
-        bool, typer.Option("--verify", help="Check every byte against the hashes in the manifest.")
+        bool, typer.Option("--verify", help="Check every byte and every token (needs the train extra).")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -146,7 +146,7 @@ def balance(
     counts = options.numbers(experts, "--experts", int)
     if out is not None and out.suffix not in (".png", ".svg"):
         raise InputError(f"{out}: a picture is .png or .svg.")
-    opened = open_corpus(corpus)
+    opened = open_corpus(corpus, verify=True)
     found = balances(opened, counts)
     if out is not None:
         picture = io.BytesIO()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from routelaw.cli.options import refuse_without_effect
 from routelaw.cli.output import note
 
 if TYPE_CHECKING:
@@ -20,8 +21,10 @@ def count(
     ],
     router: Annotated[str, typer.Option(help="dense, s-base, rl-r, hash, switch or base.")] = "dense",
     experts: Annotated[int, typer.Option(help="E: experts in each routed block.")] = 1,
-    k: Annotated[int, typer.Option(help="K: experts that a token visits.")] = 1,
-    routing_frequency: Annotated[float, typer.Option(help="R: share of the blocks that is routed.")] = 0.5,
+    k: Annotated[int | None, typer.Option(help="K: experts that a token visits.", show_default="1")] = None,
+    routing_frequency: Annotated[
+        float | None, typer.Option(help="R: share of the blocks that is routed.", show_default="0.5")
+    ] = None,
     flop_increase: Annotated[int, typer.Option(help="Dense only: FFW FLOPs of the R·L blocks times this.")] = 1,
     shared_decisions: Annotated[bool, typer.Option("--shared-decisions", help="One router for all blocks.")] = False,
     ffws_per_expert: Annotated[int, typer.Option(help="FFWs stacked in each expert.")] = 1,
@@ -41,14 +44,18 @@ def count(
 
     from routelaw.specs import counting
     from routelaw.specs.sizes import get_size
+    from routelaw.specs.techniques import DENSE
 
     chosen = _known(router, option or [], plugin or [])
+    if chosen.name == DENSE and flop_increase == ffws_per_expert == 1:
+        given = {"--k": k, "--routing-frequency": routing_frequency, "--shared-decisions": shared_decisions or None}
+        refuse_without_effect(given, "on a dense model")
     counts = counting.count(
         get_size(size),
         chosen.name,
         experts,
-        k=k,
-        routing_frequency=routing_frequency,
+        k=1 if k is None else k,
+        routing_frequency=0.5 if routing_frequency is None else routing_frequency,
         flop_increase=flop_increase,
         shared_decisions=shared_decisions,
         ffws_per_expert=ffws_per_expert,
@@ -88,7 +95,9 @@ def _known(name: str, options: list[str], plugins: list[Path]) -> RouterSpec:
             raise InputError(f"--option takes NAME=VALUE, such as variant=G, not {item!r}.")
         given[key.strip()] = plain_value(value.strip())
     spec = RouterSpec(name, options=given)
-    if spec.name == DENSE and not given:
+    if spec.name == DENSE:
+        if given:
+            raise InputError(f"--option {next(iter(given))} is for routers, and a dense model has none: leave it out.")
         return spec
     router_class(spec.name)(8, 8, 1, spec)  # which checks its options
     return replace(spec, plugin=router_file(spec.name))

@@ -20,22 +20,26 @@ def fetch(
 ) -> None:
     """Download the released losses (337 kB, CC-BY 4.0) and check their hash; a broken download is continued."""
     import json
+    import re
 
     from rich.progress import BarColumn, DownloadColumn, TextColumn, TransferSpeedColumn
 
     from routelaw.cli.output import progress
     from routelaw.errors import InputError
+    from routelaw.formatting import shortened
     from routelaw.runs.fetch import FILE_NAME, RELEASED_SHA256, RELEASED_URL, fetch_released
 
     if to and out:
         raise InputError("Give either --to (a directory) or --out (a file), not both.")
-    expected = sha256.strip().lower() if sha256 else RELEASED_SHA256
+    expected = RELEASED_SHA256 if sha256 is None else sha256.strip().lower()
+    if not re.fullmatch("[0-9a-f]{64}", expected):
+        raise InputError(f"--sha256 takes 64 hexadecimal digits, not {shortened(expected)!r}.")
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     with progress(*columns, quiet=as_json) as bar:
         task = bar.add_task("released losses", total=None)
         path = fetch_released(
             to / FILE_NAME if to else out,
-            url or RELEASED_URL,
+            RELEASED_URL if url is None else url,
             expected,
             progress=lambda done, total: bar.update(task, completed=done, total=total),
         )

@@ -16,19 +16,27 @@ VALIDATION = 0.02
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder for corpus, runs and page.")] = Path("out/demo"),
+    out: Annotated[str, typer.Option(metavar="PATH", help="Folder for corpus, runs and page.")] = "out/demo",
     jobs: Annotated[int | None, typer.Option(help="Runs at a time; one per core unless given.")] = None,
 ) -> None:
     """Train thirty tiny models on the text of your Python installation, fit laws, and write a page about it.
 
     A few minutes on two cores. Stopped, it continues when the same command is given again.
     """
-    from routelaw.cli.output import show
     from routelaw.errors import InputError
-    from routelaw.runs.store import Store
     from routelaw.sweeps.machine import check_jobs
 
     check_jobs(jobs)  # before the work of minutes
+    if not out:
+        raise InputError("--out is empty; name a folder.")
+    _demonstrate(Path(out), jobs)
+
+
+def _demonstrate(out: Path, jobs: int | None) -> None:
+    from routelaw.cli.output import show
+    from routelaw.errors import InputError
+    from routelaw.runs.store import Store
+
     if out.exists() and not out.is_dir():
         raise InputError(f"{out}: this is a file; name a folder.")
     show(f"1. The corpus: the library of your Python, as tokens in {out / 'corpus'}")

@@ -28,8 +28,8 @@ def epc(
         float | None, typer.Option(help="A loss: asks for the size that reaches it at each E (level curve).")
     ] = None,
     level: options.Level = 0.9,
-    draws: options.Draws = 1000,
-    seed: options.Seed = 0,
+    draws: options.Draws = None,
+    seed: options.Seed = None,
     plugin: options.Plugin = None,
     as_json: options.AsJson = False,
 ) -> None:
@@ -45,13 +45,16 @@ def epc(
     from routelaw.specs.sizes import get_size
 
     active = options.active_params_of(size, params) or float(dense_params(get_size("370M")))
-    wanted = options.parameters(effective, "--effective") if effective else None
+    wanted = options.parameters(effective, "--effective") if effective is not None else None
     if loss is not None and not (math.isfinite(loss) and 0 < loss <= LOSS_RANGE[1]):
         raise InputError(f"--loss must be a positive number of nats per token below {LOSS_RANGE[1]:g}, not {loss:g}.")
     targets = options.load(runs, plugin).losses if target == "all" and runs else [target]
     rows = []
     for one in targets:
-        made = predictors(runs, fit, law, router, one, draws=draws, seed=seed, plugins=plugin, check=check_law)
+        quiet = one != targets[0]
+        made = predictors(
+            runs, fit, law, router, one, draws=draws, seed=seed, plugins=plugin, check=check_law, quiet=quiet
+        )
         rows += [{"target": one, **_row(p, active, experts, wanted, loss, level)} for p in made]
     if as_json:
         print_json({"active_params": active, "experts": experts, "level": level, "fits": rows})

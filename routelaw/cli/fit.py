@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from routelaw.cli import options
+
+_Given = dict[str, Any]
+"""Options with what was given for them, None where nothing was."""
 
 if TYPE_CHECKING:
     from routelaw.fitting.fit import Error
@@ -30,7 +33,9 @@ def fit(
         float | None, typer.Option(help="R, where a table mixes several (default 0.5).")
     ] = None,
     variant: Annotated[str | None, typer.Option(help="Fit this variant instead of the defaults.")] = None,
-    dense: Annotated[bool, typer.Option(help="Take the dense runs as E = 1.")] = True,
+    dense: Annotated[
+        bool | None, typer.Option("--dense/--no-dense", help="Take the dense runs as E = 1.", show_default="dense")
+    ] = None,
     average_seeds: Annotated[bool, typer.Option(help="Average runs that differ in the seed alone.")] = True,
     weights: Annotated[str | None, typer.Option(help="A column of the table with the weight of each run.")] = None,
     error: Annotated[str, typer.Option(help="squared or huber.")] = "squared",
@@ -41,38 +46,51 @@ def fit(
         str | None, typer.Option(help="size-bootstrap, case-bootstrap or profile.", show_default=False)
     ] = None,
     level: options.Level = 0.9,
-    draws: options.Draws = 1000,
-    seed: options.Seed = 0,
+    draws: options.Draws = None,
+    seed: options.Seed = None,
     at_params: Annotated[str | None, typer.Option(help="N at which EPC, slopes and loss are reported.")] = None,
-    at_experts: Annotated[float | None, typer.Option(min=1, help="E at which they are reported.")] = None,
+    at_experts: Annotated[float | None, typer.Option(min=1, max=1e12, help="E at which they are reported.")] = None,
     plugin: options.Plugin = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Fit a scaling law to a table of losses and judge it: parameters, intervals, errors on unseen runs."""
+    from dataclasses import replace
+
     from routelaw.cli.choices import one_of
     from routelaw.cli.output import print_json
     from routelaw.errors import InputError
     from routelaw.fitting.fit import fit_law
-    from routelaw.fitting.intervals import METHODS
+    from routelaw.fitting.intervals import DEFAULT_DRAWS, METHODS
     from routelaw.fitting.judgement import DEFAULT_METHOD, judge
     from routelaw.fitting.points import select_points
     from routelaw.fitting.published import fit_lbfgsb
     from routelaw.laws import get_law
+    from routelaw.plans.predictor import Predictor
 
     measure: Error = one_of(error, ("squared", "huber"), "--error")
     method = one_of(method, ("variable-projection", "lbfgsb"), "--method")
-    interval = one_of(interval or DEFAULT_METHOD, METHODS, "--interval")
-    at = options.parameters(at_params, "--at-params") if at_params else None
+    interval = one_of(DEFAULT_METHOD if interval is None else interval, METHODS, "--interval")
+    if interval == "profile":
+        options.refuse_without_effect({"--draws": draws, "--seed": seed}, "on profile intervals, which draw nothing")
+    at = options.parameters(at_params, "--at-params") if at_params is not None else None
     if method == "lbfgsb" and measure == "huber":
         raise InputError("--method lbfgsb minimises the squared error, as the authors did: leave out --error huber.")
     table = options.load(runs, plugin)
     chosen = get_law(law)
+    router = _usual_router(table, chosen) if router is None else router
+    _check_options(
+        chosen,
+        router,
+        {"--k": k, "--routing-frequency": routing_frequency},
+        {"--at-params": at_params, "--at-experts": at_experts},
+        {"--dense" if dense else "--no-dense": dense},
+    )
     points = select_points(
         table,
-        router or _usual_router(table, chosen),
+        router,
         chosen,
         target=target,
-        include_dense=dense,
+        include_dense=dense is not False,
         k=k,
         routing_frequency=routing_frequency,
         variant=variant,
@@ -85,15 +103,30 @@ def fit(
         fitted,
         method=interval,
         level=level,
-        draws=draws,
-        seed=seed,
+        draws=draws or DEFAULT_DRAWS,
+        seed=seed or 0,
         active_params=at,
         experts=at_experts,
     )
+    if outside := Predictor.from_fit(fitted).extrapolation(judged.at["active_params"], judged.at["experts"]):
+        doubt = f"what is reported at the point asked for is an extrapolation: {outside}."
+        judged = replace(judged, warnings=(*judged.warnings, doubt))
     if as_json:
         print_json(judged.as_dict())
     else:
         _show(judged, table.notes)
+
+
+def _check_options(law: Law, router: str, architecture: _Given, at: _Given, dense: _Given) -> None:
+    """Refuse what this law, or dense runs, have no use for."""
+    from routelaw.specs.techniques import DENSE, canonical_router
+
+    if canonical_router(router) == DENSE:
+        options.refuse_without_effect({**architecture, **dense, "--at-experts": at["--at-experts"]}, "on dense runs")
+    if "experts" not in law.inputs and "flops_per_token" in law.inputs:
+        options.refuse_without_effect(architecture, f"under law {law.name}, which takes every K and R")
+    if set(law.inputs) != {"active_params", "experts"}:
+        options.refuse_without_effect(at, f"under law {law.name}, from which no effective parameters follow")
 
 
 def _usual_router(table: RunTable, law: Law) -> str:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import io
 import os
+import signal
 import sys
 import warnings
 from contextlib import suppress
+from types import FrameType
 from typing import NoReturn, TextIO
 
 import typer
@@ -29,9 +31,10 @@ from routelaw.cli import (
 )
 from routelaw.cli import eval as evaluate
 from routelaw.errors import LOST_CONTACT, InputError, LostContact
-from routelaw.formatting import printable
+from routelaw.formatting import printable, shortened
 from routelaw.plugins import fault_in_plugin
 
+LONGEST_SENTENCE = 1500
 TRACEBACK = "ROUTELAW_TRACEBACK"
 """Set in the environment by whoever writes a plugin and wants to see all of an error."""
 
@@ -65,32 +68,54 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a terminal without N̄ shows an escape, and goes on
+    before = signal.signal(signal.SIGTERM, _terminated)
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning  # pyrefly: ignore
             app()
-    except InputError as error:
-        _exit(str(error), 2)
-    except LostContact as error:
-        _exit(str(error), LOST_CONTACT)
-    except MemoryError:
-        _exit("this takes more memory than there is: give it less at a time.", 2)
-    except OSError as error:
-        # A full disk behind stdout, say. (A reader such as head that goes away is Rich's and Typer's to handle.)
-        name = error.filename or "the output"
-        sys.stderr.write(f"error: {printable(f'{name}: {error.strerror or error}')}.\n")
-        with suppress(OSError, ValueError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nothing more to flush at exit
-        sys.exit(2)
-    except Exception as error:
-        fault = "" if TRACEBACK in os.environ else fault_in_plugin(error)
-        if not fault:
-            raise  # a fault of ours, which a report needs whole
+    except BaseException as error:  # of a plugin there may be any kind
+        _explain(error)
+        raise  # a fault of ours, which a report needs whole; or the exit code of a command
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+class Terminated(SystemExit):
+    """SIGTERM has arrived: what is half written is taken away on the way out."""
+
+
+def _terminated(_number: int, _frame: FrameType | None) -> NoReturn:
+    """Until a command listens for itself, as `train` and `sweep` do."""
+    raise Terminated(128 + signal.SIGTERM)
+
+
+def _explain(error: BaseException) -> None:
+    """End with one sentence and an exit code, where a user can mend what went wrong."""
+    unheard = TRACEBACK in os.environ or isinstance(error, InputError | Terminated | KeyboardInterrupt)
+    if not unheard and (fault := fault_in_plugin(error)):
         _exit(f"plugin {fault} ({TRACEBACK}=1 shows the way there).", 2)
+    match error:
+        case InputError():
+            _exit(str(error), 2)
+        case LostContact():
+            _exit(str(error), LOST_CONTACT)
+        case MemoryError():
+            _exit("this takes more memory than there is: give it less at a time.", 2)
+        case RecursionError():
+            _exit("the input is nested too deeply.", 2)
+        case RuntimeError() if str(error).startswith("Symlink loop"):  # as pathlib says it
+            _exit(f"{error}: a link that leads to itself.", 2)
+        case OSError():
+            # A full disk behind stdout, say. (A reader such as head that goes away is Rich's and Typer's to handle.)
+            name = error.filename or "the output"
+            sys.stderr.write(f"error: {printable(f'{name}: {error.strerror or error}')}.\n")
+            with suppress(OSError, ValueError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nothing more to flush at exit
+            sys.exit(2)
 
 
 def _exit(sentence: str, code: int) -> NoReturn:
-    sys.stderr.write(f"error: {printable(sentence)}\n")
+    sys.stderr.write(f"error: {shortened(printable(sentence), LONGEST_SENTENCE)}\n")
     sys.exit(code)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,8 +24,8 @@ Runs = Annotated[
 ]
 Target = Annotated[str, typer.Option(help="Which loss to fit: a loss_… column of the table.")]
 Level = Annotated[float, typer.Option(min=0.5, max=0.999, help="Level of the intervals.")]
-Draws = Annotated[int, typer.Option(min=50, max=100_000, help="Bootstrap draws.")]
-Seed = Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of the resampling.")]
+Draws = Annotated[int | None, typer.Option(min=50, max=100_000, help="Bootstrap draws.", show_default="1000")]
+Seed = Annotated[int | None, typer.Option(min=0, max=2**63 - 1, help="Seed of the resampling.", show_default="0")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object instead of tables.")]
 Plugin = Annotated[
     list[Path] | None, typer.Option(help="A Python file that defines LAW: your own law. Code, so only what you trust.")
@@ -33,6 +34,15 @@ Size = Annotated[str | None, typer.Option(help="A model size by name, e.g. 370M.
 ActiveParams = Annotated[
     str | None, typer.Option("--params", help="Active parameters instead of a size, e.g. 1.5e9 or 1.5B.")
 ]
+
+
+def refuse_without_effect(given: Mapping[str, object | None], where: str) -> None:
+    """Refuse options that were given (those that are None were not) `where` nothing reads them."""
+    from routelaw.errors import InputError
+
+    for name, value in given.items():
+        if value is not None:
+            raise InputError(f"{name} has no effect {where}: leave it out.")
 
 
 def load(runs: Path | None, plugins: list[Path] | None = None) -> RunTable:
@@ -92,11 +102,11 @@ def active_params_of(size: str | None, params: str | None) -> float | None:
     from routelaw.specs.counting import dense_params
     from routelaw.specs.sizes import get_size
 
-    if size and params:
+    if size is not None and params is not None:
         raise InputError("give either --size or --params, not both.")
-    if size:
+    if size is not None:
         return float(dense_params(get_size(size)))
-    return parameters(params, "--params") if params else None
+    return parameters(params, "--params") if params is not None else None
 
 
 def numbers(text: str, option: str, kind: type, highest: float = MOST_EXPERTS) -> list:

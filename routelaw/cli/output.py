@@ -80,6 +80,8 @@ def show(*renderables: Any) -> None:
 
     from rich.console import Console
 
+    if sys.stdout is None:  # closed by whoever called: there is nobody to show it to
+        return
     terminal = sys.stdout.isatty()
     console = Console(highlight=False, width=None if terminal else PIPE_WIDTH, soft_wrap=not terminal)
     for item in renderables:

@@ -11,6 +11,7 @@ from routelaw.cli import options
 from routelaw.cli.plan_layout import layout
 
 if TYPE_CHECKING:
+    from routelaw.laws import Law
     from routelaw.plans.budget import Candidate
     from routelaw.plans.predictor import Predictor
 
@@ -57,12 +58,14 @@ def model(
     experts: Annotated[
         str | None, typer.Option(help="Expert counts to consider.", show_default="powers of two up to 512")
     ] = None,
-    k: Annotated[str, typer.Option(help="K to consider (laws that read compute).")] = "1,2,4",
-    routing_frequency: Annotated[str, typer.Option(help="R to consider (likewise).")] = "0.25,0.5,1",
+    k: Annotated[str | None, typer.Option(help="K to consider (laws that read compute).", show_default="1,2,4")] = None,
+    routing_frequency: Annotated[
+        str | None, typer.Option(help="R to consider (likewise).", show_default="0.25,0.5,1")
+    ] = None,
     ladder: Annotated[str, typer.Option(help="paper: its eight sizes; fine: about 6 % apart.")] = "paper",
     level: options.Level = 0.9,
-    draws: options.Draws = 1000,
-    seed: options.Seed = 0,
+    draws: options.Draws = None,
+    seed: options.Seed = None,
     top: Annotated[int, typer.Option(min=1, help="How many to list.")] = 8,
     plugin: options.Plugin = None,
     as_json: options.AsJson = False,
@@ -73,21 +76,43 @@ def model(
     from routelaw.cli.choices import one_of
     from routelaw.cli.output import print_json
     from routelaw.cli.predictors import predictors
-    from routelaw.plans.budget import EXPERT_CHOICES, Budget, best_models, check_countable
+    from routelaw.fitting.points import knows_routing
+    from routelaw.plans.budget import (
+        EXPERT_CHOICES,
+        FREQUENCY_CHOICES,
+        K_CHOICES,
+        Budget,
+        best_models,
+        check_countable,
+        ranks_architectures,
+    )
     from routelaw.specs.sizes import PAPER_SIZES, fine_ladder
 
     ladder = one_of(ladder, ("paper", "fine"), "--ladder")
     budget = Budget(
-        total_params=options.quantity(total_params, "--total-params") if total_params else None,
-        flops_per_token=options.quantity(flops_per_token, "--flops-per-token") if flops_per_token else None,
-        memory_bytes=options.quantity(memory, "--memory") if memory else None,
+        total_params=options.quantity(total_params, "--total-params") if total_params is not None else None,
+        flops_per_token=None if flops_per_token is None else options.quantity(flops_per_token, "--flops-per-token"),
+        memory_bytes=options.quantity(memory, "--memory") if memory is not None else None,
         bytes_per_param=bytes_per_param,
         target_loss=target_loss,
     )
     experts_considered = options.numbers(experts, "--experts", int) if experts is not None else EXPERT_CHOICES
-    ks = options.numbers(k, "--k", int)
-    frequencies = options.numbers(routing_frequency, "--routing-frequency", float, highest=1)
-    made = predictors(runs, fit, law, router, target, draws=draws, seed=seed, plugins=plugin, check=check_countable)
+    ks = options.numbers(k, "--k", int) if k is not None else K_CHOICES
+    frequencies = FREQUENCY_CHOICES
+    if routing_frequency is not None:
+        frequencies = options.numbers(routing_frequency, "--routing-frequency", float, highest=1)
+    architecture = {"--k": k, "--routing-frequency": routing_frequency}
+    if runs is None:
+        options.refuse_without_effect(architecture, "on published fits, which hold for the K and R of their models")
+
+    def check(chosen: Law) -> None:
+        check_countable(chosen)
+        if not ranks_architectures(chosen):
+            options.refuse_without_effect(architecture, f"under law {chosen.name}, which reads no compute")
+        if not knows_routing(chosen):
+            options.refuse_without_effect({"--experts": experts}, f"under law {chosen.name}, which knows no routing")
+
+    made = predictors(runs, fit, law, router, target, draws=draws, seed=seed, plugins=plugin, check=check)
     best = best_models(
         made,
         budget,

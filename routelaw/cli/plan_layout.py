@@ -19,6 +19,13 @@ if TYPE_CHECKING:
 
 A_STEP = 1
 """A plan is of one step: how many there are does not matter."""
+NOT_READ = {
+    "execution.": "a plan tries every layout and its own micro-batches",
+    "train.seed": "a plan draws nothing",
+    "train.steps": "a plan is of one step",
+}
+"""Fields of a run that a plan does not read. In a file they may stand, since it may be that of a run."""
+READ = "execution.precision"
 LEAST_SHOWN = 1e-5
 """Seconds: counts and norms alone are no waiting."""
 
@@ -61,27 +68,26 @@ def layout(
     from routelaw.plans.links import Cluster
     from routelaw.specs.devices import known_device
 
-    tables = gather_tables(
-        spec,
-        {
-            "model.size": size,
-            "model.sequence_length": sequence_length,
-            "router.name": router,
-            "router.experts": experts,
-            "router.k": k,
-            "router.routing_frequency": routing_frequency,
-            "train.batch": batch,
-        },
-        set_ or [],
-    )
-    meant, asked = _understood(tables, str(spec) if spec else "the options")
-    precision = one_of(precision or asked, ("bfloat16", "float32"), "--precision")
+    chosen = {
+        "model.size": size,
+        "model.sequence_length": sequence_length,
+        "router.name": router,
+        "router.experts": experts,
+        "router.k": k,
+        "router.routing_frequency": routing_frequency,
+        "train.batch": batch,
+    }
+    _check_settings(set_ or [], {**chosen, READ: precision})
+    if devices <= node:
+        options.refuse_without_effect({"--network": network}, "on one node")
+    meant, asked = _understood(gather_tables(spec, chosen, set_ or []), str(spec) if spec else "the options")
+    precision = one_of(asked if precision is None else precision, ("bfloat16", "float32"), "--precision")
     kind = known_device(device)
     cluster = Cluster(
         kind,
         devices,
-        options.quantity(link, "--link") if link else kind.link,
-        options.quantity(network, "--network") if network else kind.network,
+        options.quantity(link, "--link") if link is not None else kind.link,
+        options.quantity(network, "--network") if network is not None else kind.network,
         node,
     )
     plan = plan_layouts(meant, cluster, precision)
@@ -89,6 +95,20 @@ def layout(
         print_json(_as_json(plan))
     else:
         _show(plan, top)
+
+
+def _check_settings(settings: list[str], chosen: dict[str, Any]) -> None:
+    """Refuse settings that a plan does not read, and those that say again what an option says."""
+    from routelaw.cli.run_tables import settings_of
+    from routelaw.errors import InputError
+
+    for name in settings_of(settings):
+        for unread, why in NOT_READ.items():
+            if name.startswith(unread) and name != READ:
+                raise InputError(f"--set {name} has no effect here, since {why}: leave it out.")
+        if chosen.get(name) is not None:
+            option = {"router.name": "router", READ: "precision"}.get(name, name.partition(".")[2].replace("_", "-"))
+            raise InputError(f"give either --{option} or --set {name}, not both.")
 
 
 def _understood(tables: dict[str, Any], where: str) -> tuple[RunSpec, str]:

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from routelaw.cli.output import note
+
 if TYPE_CHECKING:
     from routelaw.laws import Law
     from routelaw.plans.predictor import Predictor
@@ -20,23 +22,26 @@ def predictors(
     routers: list[str] | None,
     target: str,
     *,
-    draws: int,
-    seed: int,
+    draws: int | None,
+    seed: int | None,
     plugins: list[Path] | None = None,
     check: Callable[[Law], None],
+    quiet: bool = False,
 ) -> list[Predictor]:
     """Published fits when named, or when there is no table at all; else the law fitted to each router of the table.
 
-    `check` refuses a law that the command has no use for, before anything is fitted.
+    `check` refuses a law that the command has no use for, before anything is fitted. `quiet`: of routers left out
+    somebody has heard already.
     """
     from routelaw.cli import options
     from routelaw.errors import InputError
     from routelaw.fitting.fit import fit_law
+    from routelaw.fitting.intervals import DEFAULT_DRAWS
     from routelaw.fitting.judgement import judge
-    from routelaw.fitting.points import knows_routing, select_points
+    from routelaw.fitting.points import has_finished, knows_routing, select_points
     from routelaw.laws import get_law
     from routelaw.plans.predictor import Predictor
-    from routelaw.specs.techniques import DENSE
+    from routelaw.specs.techniques import DENSE, canonical_router
 
     if named and runs:
         raise InputError("give either a run table or --fit, not both.")
@@ -45,6 +50,7 @@ def predictors(
     if runs is None:
         if plugins:
             raise InputError("--plugin has no effect on published fits: give a run table for the law to be fitted to.")
+        options.refuse_without_effect({"--draws": draws, "--seed": seed}, "on published fits, which have no intervals")
         for option, asked, only in (("--target", target, PUBLISHED_TARGET), ("--law", law, PUBLISHED_LAW)):
             if asked != only:
                 raise InputError(f"{option} {asked} needs a run table: the published fits have {only} alone.")
@@ -52,13 +58,21 @@ def predictors(
     table = options.load(runs, plugins)
     chosen = get_law(law)
     check(chosen)
-    wanted = routers or ([r for r in table.routers if r != DENSE] if knows_routing(chosen) else [DENSE])
+    asked = list(dict.fromkeys(map(canonical_router, routers or [])))
+    wanted = asked or ([r for r in table.routers if r != DENSE] if knows_routing(chosen) else [DENSE])
     if not wanted:
         raise InputError(f"{table.source}: there are only dense runs, which --law dense describes.")
     made = []
     for router in wanted:
+        if not asked and len(wanted) > 1 and not has_finished(table, router):
+            if not quiet:
+                note(f"{router} is left out: it has no finished run.")
+            continue
         points = select_points(table, router, chosen, target=target)
-        made.append(Predictor.from_judgement(judge(fit_law(chosen, points), draws=draws, seed=seed)))
+        judged = judge(fit_law(chosen, points), draws=draws or DEFAULT_DRAWS, seed=seed or 0)
+        made.append(Predictor.from_judgement(judged))
+    if not made:
+        raise InputError(f"{table.source}: no router has a finished run to fit.")
     return made
 
 
@@ -69,9 +83,9 @@ def _published(named: list[str] | None, routers: list[str] | None) -> list[Predi
     from routelaw.specs.techniques import canonical_router
 
     if named:
-        return [published(name) for name in named]
+        return [published(name) for name in dict.fromkeys(named)]
     known = {entry.router: name for name, entry in PUBLISHED.items()}
-    wanted = [canonical_router(r) for r in routers or ["s-base", "rl-r", "hash"]]
+    wanted = list(dict.fromkeys(map(canonical_router, routers or ["s-base", "rl-r", "hash"])))
     for router in wanted:
         if router not in known:
             hint, there = nearest_hint(router, known), ", ".join(known)

@@ -29,7 +29,7 @@ def report(
 
     check_target(out, force)
     own_laws = options.load_laws(plugin or [])
-    front = get_law(law) if law else None
+    front = get_law(law) if law is not None else None
     summary = followed(write_report(runs, out, force=force, law=front, own_laws=own_laws, target=target), quiet=as_json)
     if as_json:
         print_json(summary)

@@ -11,6 +11,9 @@ from routelaw.errors import InputError
 from routelaw.files import check_plain, read_toml
 from routelaw.specs.files import Tables, put
 
+LONGEST_VALUE = 20_000
+"""Characters of a value that are read as TOML; what is longer is text, if anything."""
+
 
 def gather_tables(file: Path | None, options: Mapping[str, Any], settings: Sequence[str]) -> Tables:
     """Nested tables of plain values. Options are by dotted name; those that are None were not given."""
@@ -39,7 +42,7 @@ def settings_of(settings: Sequence[str]) -> dict[str, Any]:
 def plain_value(text: str) -> Any:
     """As TOML would read it; what is no TOML value is text, so that names need no quotes."""
     try:
-        value = tomllib.loads(f"value = {text}")["value"]
+        value = tomllib.loads(f"value = {text}")["value"] if len(text) < LONGEST_VALUE else text
     except tomllib.TOMLDecodeError:
         value = text
     except (ValueError, RecursionError):  # thousands of digits, or of brackets

@@ -211,6 +211,7 @@ def carried_out(
     if not missing:
         return {}
     store.check_writable()
+    _refuse_other_names(sweep, store)
     _say_what_is_dated_ahead(store)
     runs = sorted(missing, key=lambda run: -work(run.spec))
     tasks = [Task.of(run, machine.execution(run.execution), store, plugins) for run in runs]
@@ -219,6 +220,19 @@ def carried_out(
     else:
         events = run_on_ray(tasks, store, address=ray.address, cpus=ray.cpus, gpus=ray.gpus)
     return watch(events, sweep, store, quiet=quiet)
+
+
+def _refuse_other_names(sweep: Sweep, store: Store) -> None:
+    """A run that `train --out` put into the store under a name of the user's would be trained a second time."""
+    from routelaw.errors import InputError
+
+    wanted = {run.spec.run_id for run in sweep.runs}
+    for run in store.runs():
+        if run.run_id in wanted and run.folder.parent == store.path and run.folder.name != run.run_id:
+            raise InputError(
+                f"{run.folder} holds run {run.run_id} of this sweep under another name: rename it to {run.run_id}, "
+                "or give another --store."
+            )
 
 
 def _say_what_is_dated_ahead(store: Store) -> None:

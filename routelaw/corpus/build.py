@@ -8,13 +8,13 @@ tokenizer's sample, and buffers.
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 
+from routelaw.corpus.appearing import appearing
 from routelaw.corpus.arrays import record_of
 from routelaw.corpus.encode import encode_chunks
 from routelaw.corpus.fragments import Fragment, bundle, document_hash
@@ -22,7 +22,6 @@ from routelaw.corpus.manifest import (
     LARGEST_VOCABULARY,
     MANIFEST,
     TRAIN,
-    UNFINISHED,
     VALIDATION,
     Manifest,
     SplitRecord,
@@ -77,7 +76,7 @@ def build_corpus(
     if vocabulary > LARGEST_VOCABULARY:
         raise InputError(f"--vocabulary must be at most {LARGEST_VOCABULARY:,}, not {vocabulary:,}.")
     files = find_files(sources)
-    with _appearing(out, force) as directory:
+    with appearing(out, lambda target: _check_target(target, force)) as directory:
         text = _Text(files, reading, progress)
         if tokenizer:
             encoder = read_tokenizer(Path(tokenizer))
@@ -166,28 +165,6 @@ def _finish(
     if held_out.documents == 0 and division.share:
         return move_document(directory, splits[TRAIN], TRAIN, division.lowest[1], *layout)
     return splits
-
-
-@contextmanager
-def _appearing(out: Path, force: bool) -> Iterator[Path]:
-    """A hidden directory beside `out` that takes its name if all goes well, and goes away if not."""
-    out = out.resolve()
-    _check_target(out, force)
-    part = out.with_name(f".{out.name}.{os.getpid()}{UNFINISHED}")
-    try:
-        part.mkdir(parents=True)
-        yield part
-        if out.exists():
-            old = out.with_name(f".{out.name}.{os.getpid()}.old{UNFINISHED}")
-            out.replace(old)
-            part.replace(out)
-            shutil.rmtree(old)
-        else:
-            part.replace(out)
-    except OSError as error:
-        raise InputError(f"{out}: cannot be written ({error.strerror or error}).") from None
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
 
 
 def _check_target(out: Path, force: bool) -> None:

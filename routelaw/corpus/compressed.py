@@ -14,6 +14,8 @@ from routelaw.files import open_regular
 
 BLOCK_BYTES = 1 << 18
 CODECS = (".gz", ".xz", ".zst")
+LONGEST_LINE = 256 << 20
+"""Bytes of what is held whole: a line that is a document, a cell of a table. A small file may unpack to any length."""
 
 Advance = Callable[[int], None]
 """Told how many bytes of the file as stored were read since the last call."""
@@ -48,14 +50,24 @@ def _unpack(raw: IO[bytes], suffix: str) -> Any:
     return raw
 
 
-def read_lines(blocks: Iterator[bytes]) -> Iterator[bytes]:
-    """Lines without their line ends; a last line needs none."""
+def read_lines(blocks: Iterator[bytes], path: Path, longest: int | None = None) -> Iterator[bytes]:
+    """Lines without their line ends; a last line needs none. One of more than `longest` bytes is refused."""
+    longest = LONGEST_LINE if longest is None else longest
     begun: list[bytes] = []
+    length, number = 0, 1
     for block in blocks:
         first, *more = block.split(b"\n")
         begun.append(first)
+        length += len(first)
+        if length > longest:
+            raise InputError(
+                f"{path}: line {number} is longer than {longest >> 20} MB, the most that is read; cut it, or give the "
+                "text as a .txt with --documents separator or file, which may have any length."
+            )
         for line in more:
-            yield b"".join(begun)
-            begun = [line]
+            whole, begun = b"".join(begun), [line]  # the parts of a long one are not held beside it
+            yield whole
+            length, number = len(line), number + 1
     if last := b"".join(begun):
+        begun.clear()
         yield last

@@ -94,13 +94,18 @@ def _check(manifest: Manifest, stored_id: object, file: Path) -> None:
         "the end of text": not 0 <= manifest.end_of_text < manifest.vocabulary,
         "the splits": set(manifest.splits) != {TRAIN, VALIDATION},
         "a count": min(counts, default=0) < 0,
-        "the name of a file": any(Path(record.file).name != record.file for record in manifest.files),
+        "the name of a file": not all(_is_file_name(record.file) for record in manifest.files),
     }
     for what, is_wrong in wrong.items():
         if is_wrong:
             raise InputError(
                 f"{file}: the manifest is damaged ({what} cannot be what it says); build the corpus again."
             )
+
+
+def _is_file_name(name: str) -> bool:
+    """Whether it names a file of the corpus's own folder, and can be printed."""
+    return Path(name).name == name and name not in ("", "..") and name.isprintable()
 
 
 def _digest(content: dict[str, Any]) -> str:

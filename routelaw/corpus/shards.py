@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from routelaw.corpus.arrays import check_content, open_array
+from routelaw.corpus.consistency import check_split, check_tokenizer, check_tokens
 from routelaw.corpus.manifest import TRAIN, VALIDATION, Manifest, SplitRecord, read_manifest
 from routelaw.corpus.splits import INDEX_TYPE
 from routelaw.corpus.tokenizer import Tokenizer, token_type
@@ -22,7 +23,7 @@ class Tokens:
     """Consecutive shards as one sequence of numbers."""
 
     def __init__(self, shards: Sequence[np.ndarray]) -> None:
-        self._shards = shards
+        self.shards = shards
         self._ends = np.cumsum([0, *(s.size for s in shards)])
 
     def __len__(self) -> int:
@@ -35,7 +36,7 @@ class Tokens:
             start %= len(self)
             shard = int(np.searchsorted(self._ends, start, side="right")) - 1
             at = start - int(self._ends[shard])
-            parts.append(self._shards[shard][at : at + count])
+            parts.append(self.shards[shard][at : at + count])
             start, count = start + parts[-1].size, count - parts[-1].size
         return np.concatenate(parts) if parts else np.empty(0, INDEX_TYPE)
 
@@ -101,7 +102,8 @@ class Corpus:
 
 
 def open_corpus(path: str | Path, verify: bool = False) -> Corpus:
-    """The corpus in a directory. Manifest, tokenizer, headers and sizes are checked, every byte with `verify`."""
+    """The corpus in a directory. Manifest, tokenizer, headers, sizes and index are checked; with `verify` every byte,
+    and whether tokens, index, frequencies and tokenizer agree (which needs SentencePiece)."""
     path = Path(path)
     manifest = read_manifest(path)
     check_content(path, manifest.tokenizer)
@@ -109,15 +111,21 @@ def open_corpus(path: str | Path, verify: bool = False) -> Corpus:
         for record in manifest.files:
             check_content(path, record)
     dtype = np.dtype(token_type(manifest.vocabulary))
-    splits = {name: _open_split(path, name, record, dtype) for name, record in manifest.splits.items()}
-    return Corpus(path, manifest, splits)
+    splits = {
+        name: _open_split(path, name, record, dtype, manifest.vocabulary) for name, record in manifest.splits.items()
+    }
+    corpus = Corpus(path, manifest, splits)
+    if verify:
+        check_tokenizer(path, manifest, corpus.tokenizer)
+        for split in splits.values():
+            where = f"{path}: {split.name}"
+            check_tokens(where, split.tokens.shards, split.index_D2, split.frequencies_V, manifest.end_of_text)
+    return corpus
 
 
-def _open_split(path: Path, name: str, record: SplitRecord, dtype: np.dtype) -> Split:
+def _open_split(path: Path, name: str, record: SplitRecord, dtype: np.dtype, vocabulary: int) -> Split:
     tokens = Tokens([open_array(path, shard, "tokens", dtype) for shard in record.shards])
-    index_D2 = open_array(path, record.index, "documents", INDEX_TYPE).reshape(-1, 2)
+    index = open_array(path, record.index, "documents", INDEX_TYPE)
     frequencies_V = open_array(path, record.frequencies, "frequencies", np.dtype(np.int64))
-    last = tuple(index_D2[-1].tolist()) if len(index_D2) else (0, 0)
-    if last != (record.tokens, record.bytes) or int(frequencies_V.sum()) != len(tokens) or len(tokens) != record.tokens:
-        raise InputError(f"{path}: index, token frequencies and shards of {name} do not agree: damaged; build again.")
+    index_D2 = check_split(f"{path}: {name}", record, len(tokens), index, frequencies_V, vocabulary)
     return Split(name, record.documents, record.bytes, tokens, index_D2, frequencies_V)

@@ -9,7 +9,6 @@ python    the standard library of the running Python: every *.py in it, its test
 
 from __future__ import annotations
 
-import glob
 import json
 import re
 import sysconfig
@@ -20,6 +19,8 @@ from typing import Any
 
 from routelaw.corpus.compressed import CODECS, Advance, read_blocks, read_lines
 from routelaw.corpus.fragments import Fragment, cut
+from routelaw.corpus.parquet import read_texts
+from routelaw.corpus.patterns import match_files
 from routelaw.errors import InputError
 from routelaw.specs.nearest import nearest_hint
 
@@ -30,7 +31,8 @@ SEPARATOR = re.compile(rb"\n<\|endoftext\|>(\r?)(?=\n)")
 SEPARATOR_REACH = 32
 """Bytes at the end of what was read that may be the beginning of a separator."""
 BOM = b"\xef\xbb\xbf"
-PARQUET_ROWS = 64
+LONGEST_RECORD = 64 << 20
+"""Of a JSON record: understood, it takes up to twenty times the memory of the line."""
 
 
 @dataclass(frozen=True)
@@ -67,13 +69,15 @@ def find_files(sources: Sequence[str | Path]) -> list[tuple[Path, str]]:
 def _expand(source: str) -> list[tuple[Path, str]]:
     if source == PYTHON:
         return [(path, "file") for path in _python_library()]
+    if not source:
+        raise InputError("a source has no name; the working directory is meant by `.`.")
     path = Path(source)
     if path.is_dir():
         inside = [(p, kind) for p in sorted(path.rglob("*")) if p.is_file() and (kind := _kind(p))]
         if not inside:
             raise InputError(f"{path}: no .txt, .jsonl or .parquet file in this directory.")
         return inside
-    paths = [path] if path.exists() else [Path(p) for p in sorted(glob.glob(source, recursive=True))]  # noqa: PTH207
+    paths = [path] if path.exists() else [Path(p) for p in match_files(source)]
     if not paths:
         raise InputError(f"{source}: no such file, directory or pattern.")
     return [(p, _kind_of_named(p)) for p in paths if p.is_file()]
@@ -132,7 +136,7 @@ def _separated(path: Path, reading: Reading, advance: Advance) -> Iterator[Fragm
 
 def _lines(path: Path, reading: Reading, advance: Advance) -> Iterator[Fragment]:
     offset = 0
-    for line in read_lines(_without_bom(read_blocks(path, advance))):
+    for line in read_lines(_without_bom(read_blocks(path, advance)), path):
         yield Fragment(line.removesuffix(b"\r"), True, (str(path), offset))
         offset += len(line) + 1
 
@@ -147,7 +151,8 @@ def _whole_file(path: Path, reading: Reading, advance: Advance) -> Iterator[Frag
 
 def _json_lines(path: Path, reading: Reading, advance: Advance) -> Iterator[Fragment]:
     offset = 0
-    for number, line in enumerate(read_lines(_without_bom(read_blocks(path, advance))), start=1):
+    lines = read_lines(_without_bom(read_blocks(path, advance)), path, LONGEST_RECORD)
+    for number, line in enumerate(lines, start=1):
         where = f"{path}:{number}"
         try:
             record = json.loads(line.decode("utf-8", reading.errors)) if line.strip() else None
@@ -160,7 +165,9 @@ def _json_lines(path: Path, reading: Reading, advance: Advance) -> Iterator[Frag
             raise InputError(f"{where}: this line is not JSON ({error}).") from None
         offset += len(line) + 1
         if record is not None:
-            yield Fragment(_json_text(record, where, reading), True, (where, 0))
+            text = _json_text(record, where, reading)
+            del record, line  # a long one is not to be held three times
+            yield Fragment(text, True, (where, 0))
 
 
 def _json_text(record: Any, where: str, reading: Reading) -> bytes:
@@ -181,29 +188,8 @@ def _json_text(record: Any, where: str, reading: Reading) -> bytes:
 
 
 def _parquet(path: Path, reading: Reading, advance: Advance) -> Iterator[Fragment]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        with pq.ParquetFile(path, pre_buffer=False, buffer_size=1 << 20) as file:
-            names = file.schema_arrow.names
-            if reading.key not in names:
-                hint = nearest_hint(reading.key, names)
-                raise InputError(
-                    f"{path}: no column {reading.key!r}{hint}; name the one that holds the text with --key."
-                )
-            share = path.stat().st_size / max(1, file.metadata.num_rows)
-            row = 0
-            for rows in file.iter_batches(batch_size=PARQUET_ROWS, columns=[reading.key]):
-                for data in rows.column(0).cast(pa.large_string()).cast(pa.large_binary()).to_pylist():
-                    row += 1
-                    if data is None:
-                        raise InputError(f"{path}: row {row} has no {reading.key}.")
-                    yield Fragment(data, True, (f"{path}, row {row}", 0))
-                advance(round(share * rows.num_rows))
-    except (pa.ArrowException, OSError) as error:
-        first = str(error).partition("\n")[0]
-        raise InputError(f"{path}: cannot be read as Parquet with text in {reading.key!r} ({first}).") from None
+    for row, text in enumerate(read_texts(path, reading.key, advance), start=1):
+        yield Fragment(text, True, (f"{path}, row {row}", 0))
 
 
 def _without_bom(blocks: Iterator[bytes]) -> Iterator[bytes]:

@@ -146,10 +146,14 @@ def sentencepiece() -> Any:
 
 
 def _load(model: bytes, name: str) -> Any:
+    processor = sentencepiece().SentencePieceProcessor
     try:
         # An empty model is accepted by SentencePiece and fails later, in C++.
         if not model:
             raise RuntimeError
-        return sentencepiece().SentencePieceProcessor(model_proto=model)
-    except RuntimeError:
+        loaded = processor(model_proto=model)
+        # A piece that is not UTF-8 is accepted too, and fails where it is first asked for.
+        loaded.id_to_piece(list(range(loaded.vocab_size())))
+    except (RuntimeError, UnicodeDecodeError):  # the second also where SentencePiece's own message quotes such a piece
         raise InputError(f"{name}: this is not a SentencePiece model, or a damaged one.") from None
+    return loaded

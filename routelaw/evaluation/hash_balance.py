@@ -17,6 +17,7 @@ from matplotlib.figure import Figure as Picture
 from matplotlib.ticker import FixedFormatter, FixedLocator, NullFormatter
 
 from routelaw.corpus.shards import Corpus
+from routelaw.errors import InputError
 from routelaw.figures import style
 from routelaw.routers.hashing import SCHEMES, greedy_table, modulo_table, random_table
 
@@ -40,6 +41,10 @@ class Balance:
 
 def balances(corpus: Corpus, experts: Sequence[int]) -> list[Balance]:
     """Every scheme at every number of experts, on the token frequencies of the held-out split."""
+    if not corpus.validation.documents:
+        raise InputError(
+            f"{corpus.path}: nothing is held out to judge the balance by; build with a larger --validation."
+        )
     seen_V = torch.from_numpy(np.array(corpus.train.frequencies_V, dtype=np.int64))
     held_out_V = np.asarray(corpus.validation.frequencies_V, dtype=float)
     ids_V = torch.arange(len(seen_V))

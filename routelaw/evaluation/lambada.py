@@ -11,7 +11,6 @@ Shapes: B passages, S sequence, T tokens, W tokens of target words.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -26,7 +25,6 @@ from routelaw.evaluation.load import ExpertLoad
 from routelaw.model.transformer import Transformer
 
 PASSAGES_AT_ONCE = 16
-LAST_WORD = re.compile(r"\s+\S+\Z")
 
 
 @dataclass(frozen=True)
@@ -63,18 +61,17 @@ class Passage:
 
 def split_passage(text: str, tokenizer: Tokenizer, sequence_length: int) -> Passage:
     text = text.rstrip()
-    match = LAST_WORD.search(text)
-    if match is None:
+    word = text.rsplit(maxsplit=1)[-1] if text else ""
+    before = text.removesuffix(word)
+    if not before:
         raise InputError(f"a passage needs a last word and something before it, not {text[:40]!r}.")
-    whole, context = (tokenizer.encode(part).astype(np.int64) for part in (text, text[: match.start()]))
+    whole, context = (tokenizer.encode(part).astype(np.int64) for part in (text, before.rstrip()))
     shared = min(len(whole) - 1, len(context))
     same = whole[:shared] == context[:shared]
     begin = shared if same.all() else int(np.argmin(same))
     target = len(whole) - begin
     if target > sequence_length:
-        raise InputError(
-            f"the last word {match.group().strip()[:40]!r} has {target} tokens, and a sequence only {sequence_length}."
-        )
+        raise InputError(f"the last word {word[:40]!r} has {target} tokens, and a sequence only {sequence_length}.")
     ids = np.concatenate([[tokenizer.end_of_text], whole])
     return Passage(ids[-(sequence_length + 1) :], target)
 

@@ -19,6 +19,8 @@ from routelaw.corpus.tokenizer import Tokenizer
 from routelaw.errors import InputError
 
 SLICE_TOKENS = 1 << 16
+LONGEST_PASSAGE = 16 << 20
+"""Bytes. A passage is held whole; those of LAMBADA have some hundred."""
 
 
 class TokenStream:
@@ -31,7 +33,8 @@ class TokenStream:
     def __iter__(self) -> Iterator[np.ndarray]:
         yield np.array([self.tokenizer.end_of_text])
         if (self.path / MANIFEST).is_file():
-            yield from self._stored(held_out(open_corpus(self.path), self.tokenizer.sha256))
+            # A flipped bit would be another loss, and nobody would know.
+            yield from self._stored(held_out(open_corpus(self.path, verify=True), self.tokenizer.sha256))
         else:
             yield from self._encoded()
         if not self.documents:
@@ -66,9 +69,15 @@ def held_out(corpus: Corpus, tokenizer_sha256: str) -> Split:
 def read_passages(path: Path, reading: Reading, limit: int | None = None) -> Iterator[str]:
     """Whole documents, one at a time."""
     parts: list[str] = []
-    count = 0
+    count = size = 0
     for text, ends in _texts(path, reading):
         parts.append(text)
+        size = len(text) if len(parts) == 1 else size + len(text)
+        if size > LONGEST_PASSAGE:
+            raise InputError(
+                f"{path}: passage {count + 1} is longer than {LONGEST_PASSAGE >> 20} MB; is each passage a document of "
+                "its own (--documents)?"
+            )
         if ends:
             yield "".join(parts)
             parts, count = [], count + 1

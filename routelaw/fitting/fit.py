@@ -87,6 +87,8 @@ def solve(
         warm_RSP = np.broadcast_to(warm_P, (len(weights_RN), 1, warm_P.size))
         starts_RSP = np.concatenate([warm_RSP, starts_RSP], axis=1)
     R, S, P = starts_RSP.shape
+    if not S:
+        raise InputError(f"law {law.name} has no finite prediction for these points at any starting value.")
     found = minimise(law, points.x, points.log_loss, np.repeat(weights_RN, S, axis=0), starts_RSP.reshape(R * S, P))
     best_R = np.arange(R) * S + found.error_B.reshape(R, S).argmin(axis=1)
     search_RP, error_R, converged_R = found.search_BP[best_R], found.error_B[best_R], found.converged_B[best_R]

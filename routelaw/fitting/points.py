@@ -2,9 +2,8 @@
 
 A router's fit takes the last row with a value of each of its runs, and the dense runs as E = 1; runs that differ only
 in their seed are averaged into one point; a law in (N, E) takes one (K, R). Whatever is left out is said.
-
-Two runs are seeds of one model only if nothing in the table tells them apart: neither how long they were trained nor
-any column of `TELLS_APART`. Models of which there are such runs are separate points, and a warning says so.
+Which runs are seeds of one model is decided in `seeds.py`; those that look like it and are not are separate points, and
+a warning says so.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ import numpy as np
 import pandas as pd
 
 from routelaw.errors import InputError
+from routelaw.fitting.seeds import SAME_LENGTH, SAME_MODEL, averaged_in_doubt, kept_apart, seed_groups
 from routelaw.laws.law import Array, Law
 from routelaw.runs.table import DESCRIPTION, FINISHED, LOSS_PREFIX, SOURCE, RunTable, last_status
 from routelaw.specs.nearest import nearest_hint
@@ -23,18 +23,10 @@ from routelaw.specs.run import RouterSpec
 from routelaw.specs.techniques import DENSE, canonical_router
 
 DEFAULT_K, DEFAULT_FREQUENCY = 1, 0.5
-SAME_LENGTH = 1.05
-"""Runs whose lengths differ by less than this factor count as equally long."""
 NUMERIC = ("active_params", "experts", "k", "routing_frequency", "total_params", "flops_per_token", "step")
-SAME_MODEL = ["router", "variant", "size", "active_params", "experts", "k", "routing_frequency"]
-LENGTHS = ("tokens_planned", "tokens", "step")
-"""How long a run was trained, by the first of these columns that is given throughout."""
-TELLS_APART = (
-    "total_params", "flops_per_token", "granularity", "shared_experts", "embedding_params", "learning_rate",
-    "batch_tokens", "recipe",
-)  # fmt: skip
-"""Columns in which seeds of one model do not differ, as far as a table has them."""
 CORPUS = "corpus"
+WIDEST_WEIGHTS = 1e12
+"""The largest weight over the smallest: beyond it the small ones are rounding."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,6 +77,12 @@ class Points:
 def knows_routing(law: Law) -> bool:
     """Whether a law tells routed models from dense ones: by E, by total parameters or by compute."""
     return bool({"experts", "total_params", "flops_per_token"} & set(law.inputs))
+
+
+def has_finished(table: RunTable, router: str) -> bool:
+    """Whether a router has any run that a fit could take."""
+    rows = table.frame[table.frame["router"] == router]
+    return bool((last_status(rows) == FINISHED).any())
 
 
 def select_points(
@@ -148,53 +146,12 @@ def select_points(
             f"fit it to dense runs, or choose a law in (N, E)."
         )
     points = _to_points(frame, router, target, average_seeds, table.source)
-    warnings = [*table.warnings, *_kept_apart(frame)]
+    warnings = [*table.warnings, *kept_apart(frame)]
+    if average_seeds:
+        warnings += averaged_in_doubt(frame, weight_column)
     if law is None or not law.along_training:
         warnings += _lengths_apart(frame)
     return replace(points, left_out=tuple(left_out), warnings=tuple(warnings))
-
-
-def seed_groups(frame: pd.DataFrame) -> pd.Series:
-    """The number of the model that each run is a seed of. `frame` has one row per run, or several at the same steps."""
-    columns = [*SAME_MODEL, *(name for name in TELLS_APART if name in frame)]
-    model_N = frame.groupby(columns, sort=False, dropna=False).ngroup().to_numpy()
-    name, length = _length_of(frame)
-    # A plan is exact, and so is a table of last rows alone; last evaluations of equal runs may be a step apart.
-    tolerance = SAME_LENGTH if name != "tokens_planned" and frame["step"].notna().all() else 1.0
-    length_N = length.to_numpy(float, na_value=np.nan)
-    group_N, group, model, shortest = np.empty(len(frame), int), -1, -1, 0.0
-    for row in np.lexsort((length_N, model_N)):
-        # Lengths are compared with the shortest of their group: of many, each near the next, the last are far apart.
-        if model_N[row] != model or length_N[row] > tolerance * max(shortest, 1):
-            group, model, shortest = group + 1, model_N[row], length_N[row]
-        group_N[row] = group
-    return pd.Series(group_N, index=frame.index)
-
-
-def _length_of(frame: pd.DataFrame) -> tuple[str, pd.Series]:
-    """The column that says how long runs were trained, and its values; steps of the same run are not lengths."""
-    for name in LENGTHS[: -1 if frame["run_id"].duplicated().any() else None]:
-        if frame[name].notna().all():
-            return name, frame[name].astype(float)
-    return "", pd.Series(np.nan, index=frame.index)
-
-
-def _kept_apart(frame: pd.DataFrame) -> list[str]:
-    """A warning where runs look like seeds of one model and differ in more than that."""
-    models = frame.groupby(SAME_MODEL, sort=False, dropna=False)
-    several = seed_groups(frame).groupby(models.ngroup()).nunique() > 1
-    if not several.any():
-        return []
-    name, length = _length_of(frame)
-    columns = {name: length} if name else {}
-    columns |= {name: frame[name] for name in TELLS_APART if name in frame}
-    number = models.ngroup()
-    differ = [
-        name for name, cells in columns.items() if (cells.groupby(number).nunique(dropna=False)[several] > 1).any()
-    ]
-    count = int(several.sum())
-    what = f"{count} models have" if count > 1 else "one model has"
-    return [f"{what} runs that differ in {', '.join(differ)}: these are separate points, not seeds of one model."]
 
 
 def _one_length(frame: pd.DataFrame, left_out: list[str]) -> pd.DataFrame:
@@ -337,11 +294,24 @@ def _weights(frame: pd.DataFrame, column: str | None, source: str) -> pd.Series 
     if column not in frame:
         extras = [str(c) for c in frame if c not in DESCRIPTION and not str(c).startswith((LOSS_PREFIX, "_"))]
         raise InputError(f"{source}: no column {column!r} to take weights from{nearest_hint(column, extras)}.")
-    weights = pd.to_numeric(frame[column], errors="coerce").astype(float)
-    wrong = ~(np.isfinite(weights) & (weights >= 0))
+    cells = frame[column]
+    kind = pd.api.types
+    no_number = kind.is_bool_dtype(cells) or kind.is_datetime64_any_dtype(cells) or kind.is_timedelta64_dtype(cells)
+    weights = pd.to_numeric(cells, errors="coerce").astype(float) if not no_number else pd.Series(np.nan, cells.index)
+    wrong = ~(np.isfinite(weights) & (weights >= 0)) | cells.map(lambda cell: isinstance(cell, bool)).astype(bool)
     if wrong.any():
         run, cell = frame.loc[wrong, ["run_id", column]].iloc[0]
         raise InputError(f"{source}: column {column!r} holds {cell} for run {run}: a weight is a number of at least 0.")
+    used = weights[weights > 0]
+    if used.empty:
+        return weights
+    # Only ratios matter; of very large or small numbers the squares that a fit adds up would be infinite or nothing.
+    weights, least = weights / used.max(), float((used / used.max()).min())
+    if least * WIDEST_WEIGHTS < 1:
+        raise InputError(
+            f"{source}: the weights in column {column!r} differ by more than a factor of {WIDEST_WEIGHTS:g}: give runs "
+            "that should not count a weight of 0."
+        )
     return weights
 
 

@@ -26,11 +26,14 @@ PULL_STRENGTH = 10.0
 FARTHEST = 100.0
 """Standard errors after which an end counts as open: the data set no limit there."""
 ROUNDS = 40
+ROUNDS_UNIDENTIFIED = 6
+"""Where parameters cannot be told apart, searches wander along a valley without an end; what is not found soon is
+open."""
 
 
 def profile_intervals(fit: Fit, quantities: Sequence[Quantity], level: float = DEFAULT_LEVEL) -> list[Interval]:
     ends = _Ends(fit, quantities, level)
-    for _ in range(ROUNDS):
+    for _ in range(ROUNDS_UNIDENTIFIED if ends.unidentified else ROUNDS):
         if ends.done_B.all():
             break
         ends.advance()
@@ -43,7 +46,7 @@ class _Ends:
     def __init__(self, fit: Fit, quantities: Sequence[Quantity], level: float) -> None:
         weight_N = fit.points.weight
         free = int((weight_N > 0).sum()) - len(fit.law.parameters)
-        self.fit, self.quantities = fit, quantities
+        self.fit, self.quantities, self.unidentified = fit, quantities, fit.status == "unidentified"
         self.best = float((weight_N * fit.residual_N**2).sum())
         self.noise = float(np.sqrt(self.best / free))
         self.threshold = float(np.sqrt(special.fdtri(1, free, level)))
@@ -114,7 +117,7 @@ class _Ends:
 
     def intervals(self) -> list[Interval]:
         # An end not found in time is put where the error is known to be too high, or left open: never too narrow.
-        known_B = np.where(np.isnan(self.outside_B), self.side_B * np.inf, self.outside_B)
+        known_B = np.where(np.isnan(self.outside_B) | self.unidentified, self.side_B * np.inf, self.outside_B)
         end_B = np.where(self.done_B, self.reached_B, known_B)
         lows, highs = end_B[0::2], end_B[1::2]
         nothing = Interval(np.nan, np.nan, True, True)

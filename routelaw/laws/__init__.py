@@ -13,12 +13,15 @@ from pathlib import Path
 from routelaw.errors import InputError
 from routelaw.laws.law import Law, Parameter
 from routelaw.laws.power_sum import PowerSum, coefficient
+from routelaw.laws.trial import try_law
 from routelaw.plugins import load_plugin
 from routelaw.specs.nearest import nearest_hint
 
 __all__ = ["Law", "Parameter", "PowerSum", "all_laws", "coefficient", "get_law", "load_law"]
 
 _plugins: dict[str, Law] = {}
+_files: dict[str, Path] = {}
+"""Where each law of a plugin came from: the same file may be loaded again, after a change say."""
 
 
 @cache
@@ -49,7 +52,9 @@ def load_law(path: str | Path) -> Law:
     law = getattr(load_plugin(path).module, "LAW", None)
     if not isinstance(law, Law):
         raise InputError(f"plugin {path} defines no law: it needs a module-level LAW that is a routelaw.Law.")
-    if law.name in _built_in():
+    try_law(law, path)
+    file = path.resolve()
+    if law.name in _built_in() or (law.name in _plugins and _files.get(law.name) != file):
         raise InputError(f"plugin {path}: there is a law {law.name!r} already; give yours another name.")
-    _plugins[law.name] = law
+    _plugins[law.name], _files[law.name] = law, file
     return law

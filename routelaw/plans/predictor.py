@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -54,6 +54,16 @@ class Predictor:
     @classmethod
     def from_judgement(cls, judged: Judgement) -> Predictor:
         fit = judged.fit
+        return replace(
+            cls.from_fit(fit),
+            draws=judged.draws,
+            warnings=judged.warnings,
+            profiled=fit if judged.draws is None and judged.method == "profile" else None,
+        )
+
+    @classmethod
+    def from_fit(cls, fit: Fit) -> Predictor:
+        """Without intervals: what it predicts, and how far its data reach."""
         x, routed_N = fit.points.x, ~fit.points.dense
         pairs = {(int(k), float(r)) for k, r in zip(x["k"][routed_N], x["routing_frequency"][routed_N], strict=True)}
         ks, frequencies = {k for k, _ in pairs}, {r for _, r in pairs}
@@ -65,14 +75,12 @@ class Predictor:
             source=fit.points.source,
             size_range=_range(x["active_params"]),
             experts_range=_range(x["experts"]),
-            draws=judged.draws,
             k=min(ks) if len(ks) == 1 else DEFAULT_K,
             routing_frequency=min(frequencies) if len(frequencies) == 1 else DEFAULT_FREQUENCY,
             architectures=frozenset(pairs),
             axis_ranges={name: _range(values_N) for name, values_N in _axes(fit.law, x).items()},
             left_out=fit.points.left_out,
-            warnings=judged.warnings,
-            profiled=fit if judged.draws is None and judged.method == "profile" else None,
+            warnings=fit.warnings,
         )
 
     def value(self, quantity: Quantity) -> float:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
 from routelaw.errors import InputError
-from routelaw.files import read_bytes
-from routelaw.runs.folders import MOST_LOG_BYTES, log_row
+from routelaw.files import open_regular
+from routelaw.runs.folders import LONGEST_LINE, log_row
 
 ROWS_READ = 240
 """Enough for the bins of curves and heat maps; with 512 experts a line may have 100 kB, and reading all takes long."""
@@ -18,10 +18,28 @@ ROWS_READ = 240
 def sampled_log(file: Path, most: int = ROWS_READ) -> list[dict[str, Any]]:
     """First and last row among them. A line that is damaged or being written is no row."""
     try:
-        lines = read_bytes(file, MOST_LOG_BYTES).split(b"\n")[:-1]
-    except InputError:
+        with open_regular(file) as opened:
+            starts = _line_starts(opened)
+            return [row for i in evenly(len(starts), most) if (row := log_row(_line_at(opened, starts[i])))]
+    except (InputError, OSError):
         return []
-    return [row for i in evenly(len(lines), most) if (row := log_row(lines[i]))]
+
+
+def _line_starts(file: IO[bytes]) -> list[int]:
+    """Where the whole lines of a file begin; found block by block, since a log may be larger than memory."""
+    starts, at = [0], 0
+    while block := file.read(1 << 20):
+        found = block.find(b"\n")
+        while found >= 0:
+            starts.append(at + found + 1)
+            found = block.find(b"\n", found + 1)
+        at += len(block)
+    return starts[:-1]  # what follows the last end of a line is being written
+
+
+def _line_at(file: IO[bytes], start: int) -> bytes:
+    file.seek(start)
+    return file.readline(LONGEST_LINE).rstrip(b"\n")
 
 
 def evenly(count: int, most: int) -> list[int]:

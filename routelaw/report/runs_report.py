@@ -13,6 +13,7 @@ from typing import Any
 
 from routelaw.errors import InputError
 from routelaw.files import write_atomically
+from routelaw.formatting import printable
 from routelaw.laws.law import Law
 from routelaw.report.analysis import analyse
 from routelaw.report.contest import hold_contest
@@ -129,6 +130,6 @@ def _page(path: Path, sources: Sequence[Source]) -> str:
     sections.append(Section("All runs", "runs", [table]))
     sections += [imported_section(source) for source in imported]
     title = "What these runs say about routing"
-    lead = f"Runs, laws and routers of {path}."
+    lead = f"Runs, laws and routers of {printable(str(path))}."
     footer = "Made by routelaw. The numbers stand in tables/*.csv and the figures in figures/ beside this page."
     return render(title, lead, sections, footer, scripts=scripts(), style=STYLE)

@@ -13,6 +13,8 @@ from routelaw.errors import InputError, unwritable
 
 def check_target(out: Path, force: bool) -> None:
     """Refuse what could not be written later, before any work is done."""
+    if out.is_symlink() and not out.exists():
+        raise InputError(f"{out}: this is a link that leads nowhere; name a folder.")
     if not out.resolve().name:
         raise InputError(f"{out}: results need a folder of their own; name one below it.")
     if out.exists() and not out.is_dir():

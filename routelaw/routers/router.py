@@ -145,6 +145,10 @@ def check_router(spec: RunSpec) -> None:
     check_plugin(spec.router)
     settled = replace(spec.router, group_tokens=spec.group_tokens)
     given = (spec.model.architecture.d_model, spec.model.vocabulary, 1, settled)
+    if spec.router.plugin:
+        from routelaw.routers.trial import try_router  # which needs this file
+
+        try_router(router_class(spec.router.name), given)
     try:
         with torch.device("meta"):  # without memory: whether there is enough of that is another question
             router = router_class(spec.router.name)(*given)

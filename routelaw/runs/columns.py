@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict
 from typing import Any
 
+from routelaw.errors import InputError
+from routelaw.formatting import shortened
 from routelaw.specs.run import RunSpec, meaning_of, named_settings
 from routelaw.specs.sizes import size_label
 
+LOSS_NAME = re.compile(r"[A-Za-z0-9_.-]+")
+VALIDATION = "validation"
 OWN_COLUMNS = ("steps", "batch", "learning_rate", "seed")
 """Settings of training that have columns of their own, or make one."""
 
@@ -33,3 +38,11 @@ def columns_of(spec: RunSpec) -> dict[str, Any]:
         "recipe": named_settings(recipe),
         "corpus": spec.corpus[:12],
     }
+
+
+def check_loss_name(name: str, where: str) -> None:
+    """The name of a text becomes the column loss_NAME of a table."""
+    if not LOSS_NAME.fullmatch(name):
+        raise InputError(f"{where}: a text is named in letters, digits, _, . and -, not {shortened(name)!r}.")
+    if name == VALIDATION:
+        raise InputError(f"{where}: the name {name!r} is that of the corpus's own held-out text; choose another.")

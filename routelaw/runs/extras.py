@@ -5,6 +5,8 @@ import re
 import pandas as pd
 
 INTEGER = re.compile(r"-?(0|[1-9]\d*)", re.ASCII)
+LONGEST_NUMBER = 60
+"""Characters; more are a name made of digits, and Python itself refuses to read thousands of them as a number."""
 REAL = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][-+]?\d+)?|-?inf|nan", re.ASCII)
 
 
@@ -12,6 +14,8 @@ def typed_extra(cells: pd.Series) -> pd.Series:
     """Numbers or truth values where every cell is one, else the text unchanged (`007` is a name, not seven)."""
     given = [cell for cell in cells if cell != ""]
     if not given:
+        return cells
+    if max(map(len, given)) > LONGEST_NUMBER:
         return cells
     complete = len(given) == len(cells)
     if all(INTEGER.fullmatch(cell) and abs(int(cell)) < 2**63 for cell in given):

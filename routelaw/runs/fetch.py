@@ -7,7 +7,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from routelaw.errors import InputError
-from routelaw.files import cache_folder, sha256_of
+from routelaw.files import cache_folder, made_folder, sha256_of
 from routelaw.runs.download import Dropped, Progress, Refused, download
 
 RELEASED_URL = "https://raw.githubusercontent.com/google-deepmind/scaling_laws_for_routing/main/data/curves.csv.gz"
@@ -62,10 +62,12 @@ def fetch_released(
 
     part = target.with_name(target.name + ".part")
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if not (part.is_file() and sha256_of(part) == sha256):
-            _download_checked(url, part, sha256, progress, attempts, first_pause, timeout)
-        part.replace(target)
+        if destination is None:
+            target.parent.mkdir(parents=True, exist_ok=True)  # the cache may stay; a folder that was named may not
+        with made_folder(target.parent):
+            if not (part.is_file() and sha256_of(part) == sha256):
+                _download_checked(url, part, sha256, progress, attempts, first_pause, timeout)
+            part.replace(target)
     except (Dropped, Refused) as error:
         raise FetchError(f"{url} could not be downloaded ({error}); {_by_hand(url, target)}.") from None
     except OSError as error:

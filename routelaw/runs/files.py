@@ -76,7 +76,7 @@ def _from_parquet(content: bytes, source: str) -> pd.DataFrame:
         if len(columns) < table.num_columns:
             raise InputError(f"{source}: two columns have the same name; keep one.")
         columns.pop("__index_level_0__", None)  # what pandas calls an index without a name
-        return pd.DataFrame({name: _to_pandas(column) for name, column in columns.items()})
+        return pd.DataFrame({name: _to_pandas(column, name, source) for name, column in columns.items()})
     except (pa.ArrowException, OSError, ValueError) as error:
         if isinstance(error, InputError):
             raise
@@ -91,7 +91,11 @@ def _plain_column(column: Any, name: str, source: str) -> Any:
     pc: Any = pyarrow.compute  # its functions are made at run time, where no type checker sees them
 
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-    if pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+    known = (
+        pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_boolean, pa.types.is_temporal,
+        pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view, pa.types.is_null,
+    )  # fmt: skip
+    if not any(is_kind(kind) for is_kind in known):
         raise InputError(f"{source}: column {name} holds {kind} values, which a table of runs cannot; leave it out.")
     if not pa.types.is_dictionary(column.type):
         return column
@@ -106,12 +110,17 @@ def _plain_column(column: Any, name: str, source: str) -> Any:
     return column.cast(kind)
 
 
-def _to_pandas(column: Any) -> pd.Series:
+def _to_pandas(column: Any, name: str, source: str) -> pd.Series:
     """Whole numbers stay whole where some are missing: as floats those past 2⁵³ would change."""
     import pyarrow as pa
 
     whole = {pa.int64(): pd.Int64Dtype(), pa.uint64(): pd.UInt64Dtype(), pa.int32(): pd.Int32Dtype()}
-    return column.to_pandas(types_mapper=whole.get if column.null_count else None)
+    try:
+        return column.to_pandas(types_mapper=whole.get if column.null_count else None)
+    except (pa.ArrowException, ArithmeticError, LookupError, ValueError):  # a year past 9999, an unknown time zone
+        raise InputError(
+            f"{source}: column {name} holds {column.type} values that cannot be read; leave it out."
+        ) from None
 
 
 def _check_extent(rows: int, columns: int, source: str) -> None:

@@ -17,11 +17,13 @@ import pandas as pd
 
 from routelaw.errors import InputError
 from routelaw.files import open_regular, parse_json, read_bytes
-from routelaw.runs.table import RunTable
+from routelaw.runs.table import DESCRIPTION, LOSS_PREFIX, RunTable
 
 EVALUATIONS, LOG, SPEC, RESULT = "evaluations.jsonl", "log.jsonl", "spec.json", "result.json"
-MOST_LOG_BYTES = 1 << 30
-"""Of one file of JSON lines; a run of a million steps logs some hundred megabytes."""
+MOST_LOG_BYTES = 512 << 20
+"""Of one file of JSON lines that is read whole."""
+LONGEST_LINE = 16 << 20
+"""Of a log: with 512 experts in each of 32 blocks a row takes 300 kB."""
 
 
 def table_of(folders: Sequence[Path], source: str) -> RunTable:
@@ -36,11 +38,15 @@ def table_of(folders: Sequence[Path], source: str) -> RunTable:
 
 
 def _check_homes(frame: pd.DataFrame, folders: Sequence[Path], contents: Sequence[bytes]) -> None:
-    """A run has one folder."""
+    """A run has one folder, and a folder one run."""
     if "run_id" not in frame:
         return  # the table will say so
     home = np.repeat(np.arange(len(folders)), [content.count(b"\n") for content in contents])
     pairs = pd.DataFrame({"run_id": frame["run_id"], "home": home}).drop_duplicates()
+    mixed = pairs[pairs["home"].duplicated(keep=False)]
+    if len(mixed):
+        folder = folders[mixed["home"].iloc[0]]
+        raise InputError(f"{folder / EVALUATIONS} is damaged: it has rows of several runs; train the run again.")
     twice = pairs[pairs["run_id"].duplicated(keep=False)]
     if len(twice):
         first, second = (folders[i] for i in twice["home"].iloc[:2])
@@ -69,7 +75,7 @@ def last_row(file: Path, tail: int = 1 << 16) -> dict[str, Any]:
             while True:
                 opened.seek(max(0, size - tail))
                 lines = opened.read(tail).split(b"\n")[:-1]  # the last piece is a line being written, or nothing
-                if len(lines) > 1 or tail >= size:
+                if len(lines) > 1 or tail >= size or tail > LONGEST_LINE:
                     break
                 tail *= 4
         return log_row(lines[-1]) if lines else {}
@@ -131,24 +137,32 @@ def _parsed(files: Sequence[Path], contents: Sequence[bytes]) -> pd.DataFrame:
         rows = json.loads(b"[" + b",".join(lines) + b"]", parse_constant=_no_constant)
     except (ValueError, RecursionError):
         rows = []
-    if len(rows) != len(lines) or not all(isinstance(row, dict) for row in rows):
+    if len(rows) != len(lines) or not all(map(_is_row, rows)):
         rows = [
-            _row(line, file, number)
+            _row(line, file, number, of_table=True)
             for file, content in zip(files, contents, strict=True)
             for number, line in enumerate(content.split(b"\n")[:-1], start=1)
         ]
     return pd.DataFrame([{k: v for k, v in row.items() if not isinstance(v, list | dict)} for row in rows])
 
 
+def _is_row(row: Any) -> bool:
+    """Nested values may stand beside a row of the table, and not in place of its own."""
+    return isinstance(row, dict) and not any(
+        isinstance(value, list | dict) and (key in DESCRIPTION or key.startswith(LOSS_PREFIX))
+        for key, value in row.items()
+    )
+
+
 def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is no number of JSON")
 
 
-def _row(line: bytes, file: Path, number: int) -> dict[str, Any]:
+def _row(line: bytes, file: Path, number: int, *, of_table: bool = False) -> dict[str, Any]:
     try:
         row = parse_json(line, str(file))
     except InputError:
         row = None
-    if not isinstance(row, dict):
+    if not isinstance(row, dict) or (of_table and not _is_row(row)):
         raise InputError(f"{file}: line {number} is damaged; training the run again with the same command mends it.")
     return row

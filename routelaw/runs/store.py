@@ -17,7 +17,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
@@ -37,6 +37,7 @@ from routelaw.specs.run import RunSpec
 UNFINISHED, IMPORTED, FAILURE, OUTPUT = "unfinished", "imported", "failure.json", "output.log"
 RUNNING, STOPPED, FAILED = "running", "stopped", "failed"
 FINISHED, DIVERGED = "finished", "diverged"
+VALIDATION_LOSS = "loss_validation"
 RUN_ID = re.compile(r"[0-9a-f]{12}")
 """What a run is called by the hash of what it means (specs/run.py)."""
 ATTEMPT = re.compile(r"(?P<run>[^.].*)\.(?P<number>[0-9]{1,9})", re.ASCII)
@@ -50,7 +51,10 @@ class StoredRun:
 
     @cached_property
     def spec(self) -> RunSpec:
-        return from_stored(self._json(SPEC).get("spec", {}), str(self.folder / SPEC))
+        spec = from_stored(self._json(SPEC).get("spec", {}), str(self.folder / SPEC))
+        if spec.run_id != self.run_id:
+            raise InputError(f"{self.folder / SPEC} is damaged: it is the spec of run {spec.run_id}.")
+        return spec
 
     @property
     def result(self) -> dict[str, Any]:
@@ -58,6 +62,8 @@ class StoredRun:
         if not _is_there(self.folder / RESULT):
             return {}
         result = self._json(RESULT)
+        if result.get("run_id", self.run_id) != self.run_id:
+            raise InputError(f"{self.folder / RESULT} is damaged: it is of another run.")
         loss, numbers = result.get("loss_validation"), (result.get("step", 0), result.get("seconds", 0.0))
         sound = all(isinstance(n, int | float) for n in (*numbers, 0.0 if loss is None else loss))
         if result.get("status") not in (FINISHED, DIVERGED) or not sound:
@@ -105,6 +111,9 @@ class Store:
 
     def check_writable(self) -> None:
         """Make the folder, and learn now what each run of a sweep would otherwise fail of in turn."""
+        for name, what in ((EVALUATIONS, "of one run"), (SPEC, "of one run"), ("manifest.json", "of a corpus")):
+            if _is_there(self.path / name):
+                raise InputError(f"{self.path} is the folder {what}, and no store: name another.")
         try:
             (self.path / UNFINISHED).mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryFile(dir=self.path / UNFINISHED):
@@ -156,22 +165,18 @@ class Store:
         return table
 
     def damage(self, runs: Sequence[StoredRun], table: RunTable | None) -> list[str]:
-        """Runs that have ended, and whose evaluations do not reach that far: a sentence for each."""
-        ended_rows = (
-            set()
-            if table is None
-            else {
-                run_id
-                for run_id, status in zip(table.frame["run_id"], table.frame["status"], strict=True)
-                if status in (FINISHED, DIVERGED)
-            }
-        )
-        return [
-            f"{run.folder} is damaged: the run has ended, and its {EVALUATIONS} does not go to the end; "
-            f"`routelaw runs remove {run.run_id}` and train it again."
-            for run in runs
-            if run.ended and run.run_id not in ended_rows
-        ]
+        """Runs that have ended, and whose evaluations do not reach that far or say otherwise: a sentence for each."""
+        last: dict[str, Mapping[Any, Any]] = {}
+        if table is not None:
+            ended = table.frame[table.frame["status"].isin((FINISHED, DIVERGED))]
+            known = [name for name in ("run_id", "status", "step", VALIDATION_LOSS) if name in ended]
+            last = {row["run_id"]: row for row in ended[known].to_dict("records")}
+        found = []
+        for run in runs:
+            if run.ended and (problem := _disagreement(run, last.get(run.run_id))):
+                advice = f"`routelaw runs remove {run.run_id}` and train it again"
+                found.append(f"{run.folder} is damaged: {problem}; {advice}.")
+        return found
 
     def imported(self) -> dict[str, Path]:
         """Name -> file of each imported table."""
@@ -202,6 +207,8 @@ class Store:
         if runs and table is not None:
             raise InputError(f"{self.path}: {name!r} is a run and an imported table; rename {table} first.")
         for run in runs:
+            if run.folder.is_symlink():
+                raise InputError(f"{run.folder} is a link, and may lead to what others use: remove it by hand.")
             if is_held(run.folder):
                 raise InputError(f"run {name} is being trained in {run.folder}; stop it first.")
         return runs, table
@@ -253,6 +260,21 @@ class Store:
             f"this is a directory without runs (no {EVALUATIONS} in it or one below); "
             "give a run's folder, a folder of them, or a CSV or Parquet file."
         )
+
+
+def _disagreement(run: StoredRun, row: Mapping[Any, Any] | None) -> str:
+    """In what the result of an ended run and its last evaluation are not of one mind."""
+    try:
+        result = run.result
+    except InputError as error:
+        return str(error).rstrip(".")
+    if row is None:
+        return f"the run has ended, and its {EVALUATIONS} does not go to the end"
+    for name in ("status", "step", VALIDATION_LOSS):
+        one, other = result.get(name), row.get(name)
+        if name in result and name in row and not (one == other or (one is None and other != other)):
+            return f"{RESULT} has {name} {one}, and {EVALUATIONS} {other}"
+    return ""
 
 
 def _is_there(path: Path) -> bool:

@@ -15,7 +15,9 @@ DESCRIPTION = (
     "tokens_planned", "status", "active_params", "total_params", "flops_per_token",
 )  # fmt: skip
 REQUIRED = ("run_id", "router", "experts", "active_params")
-SAME_THROUGHOUT_A_RUN = ("router", "variant", "experts", "k", "routing_frequency", "active_params")
+SAME_THROUGHOUT_A_RUN = (
+    "router", "variant", "size", "experts", "k", "routing_frequency", "seed", "active_params", "total_params",
+)  # fmt: skip
 LOSS_PREFIX = "loss_"
 FINISHED = "finished"
 SOURCE = "from_table"
@@ -28,6 +30,12 @@ USUAL_LOSS = (0.1, 13.9)
 """ln 10⁶ = 13.8 is the loss of a uniform guess among a million tokens; more is a perplexity, a sum or a percentage."""
 FEW_PARAMS = 1000
 """Fewer active parameters are probably millions of them."""
+LEAST_FREQUENCY = 1e-4
+"""One routed block in ten thousand; no model has as many."""
+MOST_OF_A_PLAN = 1.5
+"""Times the tokens planned that a run may have seen; its last batch may be one too many."""
+ONE_SIZE_SPAN = 2.0
+"""Active parameters under one name of a size differ by less than this factor."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,6 +77,7 @@ class RunTable:
         canonical[extras] = frame[extras]
         _check_runs(canonical, source)
         _check_models(canonical, source, warnings)
+        _check_progress(canonical, warnings)
         _check_losses(canonical, losses, source, notes, warnings)
         return cls(canonical, source, tuple(notes), tuple(warnings))
 
@@ -99,6 +108,8 @@ def _check_shape(frame: pd.DataFrame, source: str) -> None:
         raise InputError(f"{source}: the columns have no names; the first line must name them.")
     if not frame.columns.is_unique:
         twice = frame.columns[frame.columns.duplicated()][0]
+        if not twice:
+            raise InputError(f"{source}: several columns have no name; name them, or leave them out.")
         raise InputError(f"{source}: column {twice} appears twice; keep one.")
     missing = [column for column in REQUIRED if column not in frame.columns]
     if not _loss_columns(frame):
@@ -182,11 +193,16 @@ def _size(frame: pd.DataFrame, active_params: pd.Series, notes: list[str]) -> pd
     """Labels as given; else by active parameters, where counts within 10 % (a router counted or not) are one size."""
     given = text(frame, "size") if "size" in frame else _constant("", frame, "str")
     counts = np.unique(active_params[given == ""])
-    new_size = np.concatenate([[True], counts[1:] > SAME_SIZE * counts[:-1]]) if counts.size else np.zeros(0, bool)
-    first_of = counts[new_size][np.cumsum(new_size) - 1]
-    label = {count: size_label(first) for count, first in zip(counts, first_of, strict=True)}
-    if counts.size > new_size.sum():
-        notes.append(f"{counts.size} values of active_params within 10 % of a neighbour are {new_size.sum()} sizes.")
+    label: dict[float, str] = {}
+    first = 0.0
+    firsts = 0
+    for count in counts:
+        # Compared with the smallest of a size: of many counts, each near the next, the last are far apart.
+        if count > SAME_SIZE * first:
+            first, firsts = count, firsts + 1
+        label[count] = size_label(first)
+    if counts.size > firsts:
+        notes.append(f"{counts.size} values of active_params within 10 % of a neighbour are {firsts} sizes.")
     return given.where(given != "", active_params.map(label)).astype("str")
 
 
@@ -197,7 +213,8 @@ def _check_runs(table: pd.DataFrame, source: str) -> None:
     first = table.groupby("run_id", sort=False)[list(SAME_THROUGHOUT_A_RUN)].transform("first")
     for name in SAME_THROUGHOUT_A_RUN:
         rule = "differs from the run's first row; give different models different run_ids"
-        reject_first(table[name] != first[name], table, name, source, rule)
+        differs = (table[name] != first[name]) & table[name].notna()
+        reject_first(differs, table, name, source, rule)
 
 
 def _check_models(table: pd.DataFrame, source: str, warnings: list[str]) -> None:
@@ -218,6 +235,33 @@ def _check_models(table: pd.DataFrame, source: str, warnings: list[str]) -> None
     warnings += warn_of(
         odd, table, "flops_per_token", "a forward pass takes about 2 FLOPs per token for every active parameter."
     )
+    few = routed & (table["routing_frequency"] < LEAST_FREQUENCY)
+    warnings += warn_of(few, table, "routing_frequency", "is it the share of the blocks that is routed?")
+    same = routed & (experts > 1) & (total == active)
+    doubt = "with several experts a model has more parameters in all than a token uses."
+    warnings += warn_of(same, table, "total_params", doubt)
+    many = ~routed & (total >= 2 * active)
+    warnings += warn_of(many, table, "total_params", "a dense model uses all of its parameters: are they active ones?")
+    of_size = active.groupby(table["size"])
+    wide = of_size.transform("max") > ONE_SIZE_SPAN * of_size.transform("min")
+    doubt = "models of this name differ more than twofold in active_params: is it one size?"
+    warnings += warn_of(wide & ~table["size"].duplicated(), table, "size", doubt)
+
+
+def _check_progress(table: pd.DataFrame, warnings: list[str]) -> None:
+    """Steps and tokens that contradict each other, or the plan."""
+    step, tokens, planned = (table[name].astype("Float64") for name in ("step", "tokens", "tokens_planned"))
+    finished = (table["status"] == FINISHED) & ~table["run_id"].duplicated(keep="last")
+    for name, cells in (("step", step), ("tokens", tokens)):
+        untrained = (cells.groupby(table["run_id"]).transform("max") == 0).fillna(False)
+        warnings += warn_of(finished & untrained, table, name, "a finished run has been trained: is this its end?")
+    beyond = (tokens > MOST_OF_A_PLAN * planned).fillna(False)
+    warnings += warn_of(
+        beyond, table, "tokens", "that is far more than tokens_planned: is one of them in another unit?"
+    )
+    in_order = table.assign(tokens=tokens).sort_values("step", kind="stable").groupby("run_id", sort=False)["tokens"]
+    falls = (in_order.diff() < 0).fillna(False).reindex(table.index)
+    warnings += warn_of(falls, table, "tokens", "that is less than at an earlier step of the run.")
 
 
 def _check_losses(table: pd.DataFrame, losses: list[str], source: str, notes: list[str], warnings: list[str]) -> None:

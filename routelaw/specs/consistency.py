@@ -28,9 +28,11 @@ ZERO_OR_MORE = (
 MOST = {
     "train.steps": 10**12, "train.batch": 10**9, "train.warmup_steps": 10**12, "model.sequence_length": 10**8,
     "model.vocabulary": 2**31, "router.experts": 10**6, "router.shuffle_groups": 10**9, "router.group_tokens": 10**12,
-    "router.ffws_per_expert": 1000,
+    "router.ffws_per_expert": 1000, "router.balance_weight": 10**9, "router.capacity_factor": 10**6,
+    "train.learning_rate": 1e30, "train.start_rate": 1e30, "train.weight_decay": 1e6, "train.clip": 1e30,
 }  # fmt: skip
-"""Beyond these a number is a slip of the pen. They keep arithmetic within 64 bits, and lists within memory."""
+"""Beyond these a number is a slip of the pen. They keep counts within 64 bits, rates within
+float32 and lists within memory."""
 WIDEST = {"d_model": 10**6, "blocks": 10**4, "heads": 10**5, "kv_size": 10**5}
 SHARES = {"train.final_share": 1.0, "train.beta1": None, "train.beta2": None}
 """Between 0 and this, or below 1 where there is none."""
@@ -70,7 +72,7 @@ def _check_ranges(spec: RunSpec) -> None:
             raise InputError(f"{name} must be 0 or more, not {of(name):g}.")
     for name, largest in MOST.items():
         if of(name) > largest:
-            raise InputError(f"{name} must be at most {largest:,}, not {of(name):,}.")
+            raise InputError(f"{name} must be at most {largest:,.12g}, not {of(name):.6g}.")
     for name, largest in WIDEST.items():
         if (value := getattr(spec.model.architecture, name)) > largest:
             raise InputError(f"model.{name} must be at most {largest:,}, not {value:,}.")

@@ -10,6 +10,7 @@ from math import isfinite
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from routelaw.errors import InputError
+from routelaw.files import DEEPEST
 from routelaw.plugins import router_file
 from routelaw.specs.architecture import Architecture
 from routelaw.specs.nearest import nearest_hint
@@ -26,6 +27,8 @@ KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "
 def put(tables: Tables, name: str, value: Any) -> None:
     """Set `table.key`, making the tables on the way."""
     *path, key = name.split(".")
+    if len(path) > DEEPEST:
+        raise InputError(f"{name[:40]}… cannot be set: the name has too many parts.")
     table = tables
     for part in path:
         table = table.setdefault(part, {})

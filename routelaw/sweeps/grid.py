@@ -28,8 +28,8 @@ from routelaw.specs.files import Tables, check_field, put
 from routelaw.specs.techniques import DENSE, canonical_router
 
 SET = "set"
-MOST_RUNS = 50_000
-"""Of one grid; a value or two more and it would be millions."""
+MOST_RUNS = 10_000
+"""Of all grids together; a value or two more and it would be millions."""
 
 
 def combinations(grid: Mapping[str, Any], where: str) -> Iterator[dict[str, Any]]:
@@ -42,7 +42,7 @@ def combinations(grid: Mapping[str, Any], where: str) -> Iterator[dict[str, Any]
             raise InputError(f"{where}: {name} is no part of what a run means, so it cannot be varied: give one value.")
     alternatives = [values if isinstance(values, list) else [values] for values in fields.values()]
     if (count := math.prod(map(len, alternatives))) > MOST_RUNS:
-        raise InputError(f"{where}: the grid has {count:,} runs; {MOST_RUNS:,} is the most of one.")
+        raise InputError(f"{where}: the grid has {count:,} runs; {MOST_RUNS:,} is the most of a sweep.")
     for chosen in itertools.product(*alternatives):
         yield dict(zip(fields, chosen, strict=True))
 
@@ -52,7 +52,10 @@ def flattened(tables: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for key, value in tables.items():
         name = f"{prefix}{key}"
-        flat |= flattened(value, f"{name}.") if isinstance(value, Mapping) else {name: value}
+        inner = flattened(value, f"{name}.") if isinstance(value, Mapping) else {name: value}
+        if twice := flat.keys() & inner.keys():
+            raise InputError(f"{sorted(twice)[0]} is given twice, once by its dotted name in quotes; leave one out.")
+        flat |= inner
     return flat
 
 

@@ -20,7 +20,8 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import IO
 
-from routelaw.errors import ended_by
+from routelaw.errors import InputError, ended_by
+from routelaw.files import open_to_append
 from routelaw.runs.store import OUTPUT, Store
 from routelaw.sweeps.events import Event, Started, Tick
 from routelaw.sweeps.schedule import Schedule
@@ -138,7 +139,7 @@ def _heard_of(worker: Worker, schedule: Schedule, store: Store) -> Iterator[Even
         worker.task = None
         attempts = store.attempts(task.run_id)
         if attempts and worker.last_words:
-            with (attempts[-1][1] / OUTPUT).open("a", encoding="utf-8") as output:
+            with suppress(InputError, OSError), open_to_append(attempts[-1][1] / OUTPUT) as output:
                 output.write(worker.last_words)
         yield from schedule.settle_death(task.run_id, worker.cause)
 

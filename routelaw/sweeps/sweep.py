@@ -21,9 +21,10 @@ from typing import Any
 from routelaw.corpus.shards import Corpus, open_corpus
 from routelaw.errors import InputError
 from routelaw.files import read_toml
+from routelaw.runs.columns import check_loss_name
 from routelaw.specs.files import Tables, check_field, check_keys, from_mapping, put, run_spec
 from routelaw.specs.run import ExecutionSpec, RunSpec
-from routelaw.sweeps.grid import applied, check_rule, combinations, flattened
+from routelaw.sweeps.grid import MOST_RUNS, applied, check_rule, combinations, flattened
 
 TABLES = ("model", "router", "train", "execution", "evaluate_on")
 KEYS = ("base", "corpus", *TABLES, "grid", "where")
@@ -66,6 +67,8 @@ def read_sweep(
         where = f"{path} grid {number}" if len(grids) > 1 else str(path)
         for chosen in combinations(grid, where):
             count += 1
+            if count > MOST_RUNS:
+                raise InputError(f"{path}: the grids have more than {MOST_RUNS:,} runs together, the most of a sweep.")
             values = applied(tables, chosen, rules, overrides or {})
             planned = _planned(values, corpora, opened, f"{where}{_named(chosen)}")
             runs.setdefault(planned.spec.run_id, planned)
@@ -106,6 +109,7 @@ def _put_own(tables: Tables, content: Mapping[str, Any], path: Path) -> None:
             raise InputError(f"{path}: {name} must be a table, not {given!r}.")
         for key, value in given.items():
             if name == "evaluate_on":  # names of the user's own, dots and all
+                check_loss_name(key, f"{path} [evaluate_on]")
                 text = _text(value, f"{path} [evaluate_on]: {key}")
                 tables.setdefault(name, {})[key] = str(path.parent / text)
             else:

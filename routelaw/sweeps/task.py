@@ -11,11 +11,11 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
-from typing import Any, TextIO
+from typing import IO, Any
 
 from routelaw.corpus.shards import Corpus, open_corpus
 from routelaw.errors import DiskFull, InputError
-from routelaw.files import write_atomically
+from routelaw.files import open_to_append, write_atomically
 from routelaw.routers.router import load_router
 from routelaw.runs.claims import Busy, Ended, claimed
 from routelaw.runs.folders import RESULT
@@ -93,7 +93,7 @@ def _trained(
     task: Task, folder: Path, stop: Callable[[], bool], publish: Callable[[], Any], launcher: Launch
 ) -> Outcome:
     (folder / FAILURE).unlink(missing_ok=True)
-    with (folder / OUTPUT).open("a", encoding="utf-8", buffering=1) as output:
+    with open_to_append(folder / OUTPUT) as output:
         print(f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} on {this_host()}", file=output)
         try:
             if task.world > 1:
@@ -102,7 +102,7 @@ def _trained(
                 ended = (folder / RESULT).exists()
             else:
                 ended = train(task, folder, stop, lambda sentence: print(sentence, file=output)).status != RUNNING
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # a plugin's router may exit
             if _is_full(error):
                 raise
             if not folder.is_dir():
@@ -124,7 +124,9 @@ def train(task: Task, folder: Path, stop: Callable[[], bool], notice: Callable[[
     return run(spec, execution, corpus, folder, others=named, notice=notice, stop=stop)
 
 
-def _by_several(task: Task, folder: Path, stop: Callable[[], bool], output: TextIO, launcher: Launch) -> Outcome | None:
+def _by_several(
+    task: Task, folder: Path, stop: Callable[[], bool], output: IO[str], launcher: Launch
+) -> Outcome | None:
     """In as many processes as its layout has; what went wrong, if anything did."""
     told = json.dumps({"task": asdict(task), "folder": str(folder)}).encode()
     command = [sys.executable, "-m", "routelaw.sweeps.rank"]
@@ -145,11 +147,11 @@ def record_failure(folder: Path, reason: str) -> None:
     write_atomically(json.dumps(content).encode(), folder / FAILURE, force=True)
 
 
-def _is_full(error: Exception) -> bool:
+def _is_full(error: BaseException) -> bool:
     return isinstance(error, DiskFull) or getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
 
 
-def reason_of(error: Exception) -> str:
+def reason_of(error: BaseException) -> str:
     """An InputError's sentence, or kind and first line of any other."""
     if isinstance(error, InputError):
         return str(error)

@@ -140,7 +140,7 @@ def fitting_tensors(checkpoint: Checkpoint) -> Iterator[None]:
     """Around loading its tensors: those of another version of the model are one sentence, not a traceback."""
     try:
         yield
-    except (RuntimeError, KeyError) as error:
+    except (RuntimeError, KeyError, ValueError) as error:
         first = str(error).strip().partition("\n")[0]
         raise InputError(f"{checkpoint.path} was written by another version of the model ({first}).") from None
 
@@ -167,8 +167,9 @@ class CheckpointReader:
     def __init__(self, path: Path, spec: RunSpec) -> None:
         self.path, self.state = path, read_state(path)
         refuse_another(from_stored(self.state["spec"], str(path)), spec, f"{path} belongs to another run")
-        if self.state["step"] > spec.train.steps:
-            raise Damaged(f"{STATE} says step {self.state['step']} of a run of {spec.train.steps}")
+        step, steps = self.state["step"], spec.train.steps
+        if step > steps or (step < steps and self.state["counters"].get("status") == FINISHED):
+            raise Damaged(f"{STATE} says {self.state['counters'].get('status')} at step {step} of {steps}")
         self._boxes: dict[str, BoxReader] = {}
 
     def verify(self) -> None:
@@ -187,9 +188,12 @@ class CheckpointReader:
         self, kind: str, name: str, start: Sequence[int] | None = None, length: Sequence[int] | None = None
     ) -> Tensor:
         try:
-            return self._reader(kind).read(name, start, length)
+            tensor = self._reader(kind).read(name, start, length)
         except (SafetensorError, OSError, ValueError) as error:
             raise Damaged(f"{kind} cannot be read: {error}") from None
+        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+            raise Damaged(f"{kind} holds numbers that are not finite")  # steps that would make them are skipped
+        return tensor
 
     def _reader(self, kind: str) -> BoxReader:
         if kind not in self._boxes:

@@ -144,8 +144,9 @@ class RunFolder:
             shutil.rmtree(self.checkpoints, ignore_errors=True)
 
     def cut_after(self, step: int, notice: Callable[[str], None]) -> None:
+        run_id = self.spec().run_id if self.writes else ""
         for rows in (self.log, self.evaluations, self.loads):
-            rows.cut_after(step, notice)
+            rows.cut_after(step, run_id, notice)
 
     def flush(self) -> None:
         """To disk: before a checkpoint that says these rows exist."""
@@ -178,19 +179,25 @@ class JsonLines:
             advice = "; the run goes on from its last checkpoint when the same command is given again"
             raise unwritable(self.path, error, advice) from None
 
-    def cut_after(self, step: int, notice: Callable[[str], None]) -> None:
-        """Keep the rows up to `step`; what is no row (a line broken off by a kill, or damaged) goes too."""
+    def cut_after(self, step: int, run_id: str, notice: Callable[[str], None]) -> None:
+        """Keep the rows up to `step`. What is no row of this run goes too: a line broken off by a kill, one that was
+        damaged, that stands there twice or that is another run's."""
         if not self.writes or not self.path.exists():
             return
         content = read_bytes(self.path, MOST_LOG_BYTES)
-        kept, broken = [], 0
+        kept, broken, last = [], 0, -1
         for line in content.splitlines():
             try:
-                within = int(parse_json(line, "")["step"]) <= step
-            except (ValueError, KeyError, TypeError):
+                row = parse_json(line, "")
+                at, whose = int(row["step"]), row.get("run_id", run_id)
+            except (ValueError, KeyError, TypeError, AttributeError):
                 broken += 1
-            else:
-                kept += [line + b"\n"] if within else []
+                continue
+            if at <= last or whose != run_id:
+                broken += 1
+            elif at <= step:
+                kept.append(line + b"\n")
+                last = at
         if broken:
             notice(f"{self.path}: {broken} broken line{'s' if broken > 1 else ''} removed.")
         if content != b"".join(kept):

@@ -158,6 +158,7 @@ class Optimizer:
     def load(self, tensors: Mapping[str, Tensor], model: Mapping[str, Tensor]) -> None:
         """Continue from a state and the model saved with it, whichever precision they were saved in: the widest copy
         of a parameter is the one that counts."""
+        self._check_state(tensors)
         for name, master in self.masters.items():
             master.copy_(tensors.get(f"{MASTER}/{name}", model[name]))
         self._write_back()
@@ -168,6 +169,16 @@ class Optimizer:
                 self.adamw.state[master][kind] = value.to(master.device if self.decides else "cpu")
             elif kind != MASTER:
                 self.adamw.state[master][kind] = value.to(master.device, self.moments or master.dtype)
+
+    def _check_state(self, tensors: Mapping[str, Tensor]) -> None:
+        """Raise ValueError unless these are tensors that this optimizer could have."""
+        for key, value in tensors.items():
+            kind, _, name = key.partition("/")
+            if name not in self.masters:
+                raise ValueError(f"the optimizer has no parameter {key!r}")
+            shape = torch.Size() if kind == COUNTER else self.masters[name].shape
+            if value.shape != shape or not value.is_floating_point() or (kind == COUNTER and float(value) < 0):
+                raise ValueError(f"the optimizer's {key} is not of this model")
 
     @torch.no_grad()
     def _write_back(self) -> None:

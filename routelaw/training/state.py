@@ -74,6 +74,8 @@ class TrainState:
             return
         with fitting_tensors(saved):
             self.model.load_state_dict(saved.model)
+            if not saved.optimizer and saved.step > saved.counters.get("skipped", 0):
+                raise ValueError("it has steps and no state of the optimizer")
             self.optimizer.load(saved.optimizer, saved.model)
         self.step = saved.step
         for name, value in saved.counters.items():

@@ -6,13 +6,23 @@ the damage, or with a sentence that says what was left aside.
 
 from __future__ import annotations
 
+import datetime
+import decimal
 import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 from sandbox import ABSENT, reseal_manifest, reseal_state
+
+from routelaw.corpus.arrays import HEADER_BYTES, ArrayWriter, record_of
+from routelaw.corpus.manifest import Manifest
+from routelaw.specs.files import from_mapping
 
 Damage = Callable[[Path], None]
 """Does it to a copy of the place."""
@@ -106,6 +116,116 @@ def damaged_corpora() -> Iterator[tuple[str, str, Damage]]:
 
         yield f"corpus with {name}", "corpus show {corpus}", reseal
         yield f"corpus with {name}, trained on", "train --spec {spec} --out out", reseal
+    for name, change in RESEALED_CORPORA.items():
+        for line in (
+            "corpus show {corpus} --verify",
+            "train --spec {spec} --out out",
+            "corpus balance {corpus}",
+            OTHER,
+        ):
+            yield f"corpus with {name}: {line.split()[1]}, {line.split()[0]}", line, _resealed(change)
+    for file in ("validation-00000.tokens", "validation.index", "train.frequencies"):
+        for line in ("corpus balance {corpus}", OTHER):
+            yield f"corpus {file} off by a bit, {line.split()[0]}", line, _to(f"corpus/{file}", _first_flipped)
+    for name, values in NOT_TEXT.items():
+        for line in (
+            "corpus build {place}/a.parquet --vocabulary 270 --out out",
+            "eval {run} --on a={place}/a.parquet",
+        ):
+            yield f"corpus of {name}, {line.split()[0]}", line, _parquet(values)
+
+
+OTHER = "eval {run} --on a={corpus}"
+NOT_TEXT: dict[str, list] = {
+    "integers": [1, 2, 3] * 100,
+    "timestamps": [datetime.datetime(2020, 1, day) for day in range(1, 30)],
+    "dates": [datetime.date(2020, 1, day) for day in range(1, 30)],
+    "decimals": [decimal.Decimal("1.5")] * 100,
+    "lists of text": [["a", "b"]] * 100,
+}
+
+
+def _parquet(values: list) -> Damage:
+    def damage(place: Path) -> None:
+        pq.write_table(pa.table({"text": values}), place / "a.parquet")
+
+    return damage
+
+
+def _first_flipped(file: Path) -> None:
+    content = bytearray(file.read_bytes())
+    content[HEADER_BYTES] ^= 1
+    file.write_bytes(content)
+
+
+def _resealed(change: Callable[[Path, dict], None]) -> Damage:
+    """A corpus changed in its parts, with every hash made right again: what no checksum finds."""
+
+    def damage(place: Path) -> None:
+        corpus = place / "corpus"
+        content = json.loads((corpus / "manifest.json").read_bytes())
+        change(corpus, content)
+        stored = {name: content[name] for name in content if name not in ("sha256", "format", "id")}
+        reseal_manifest(corpus, **stored, id=from_mapping(Manifest, stored, "").id)
+
+    return damage
+
+
+def _field(split: str, **fields: object) -> Callable[[Path, dict], None]:
+    return lambda corpus, content: content["splits"][split].update(fields)
+
+
+def _numbers(part: str, change: Callable[[np.ndarray], np.ndarray]) -> Callable[[Path, dict], None]:
+    """Other numbers in the file of a part of the validation split."""
+
+    def do(corpus: Path, content: dict) -> None:
+        record = content["splits"]["validation"][part]
+        record = record[0] if part == "shards" else record
+        file, kind, dtype = corpus / record["file"], *NUMBERS[part]
+        values = change(np.frombuffer(file.read_bytes()[HEADER_BYTES:], dtype).copy())
+        file.unlink()
+        with ArrayWriter(file, kind, np.dtype(dtype)) as writer:
+            writer.append(values)
+            record.update(asdict(writer.close()))
+
+    return do
+
+
+def _put(at: int, value: int) -> Callable[[np.ndarray], np.ndarray]:
+    def change(values: np.ndarray) -> np.ndarray:
+        values[at] = value
+        return values
+
+    return change
+
+
+def _tokenizer(content: bytes) -> Callable[[Path, dict], None]:
+    def do(corpus: Path, manifest: dict) -> None:
+        (corpus / "tokenizer.model").write_bytes(content)
+        manifest["tokenizer"] = asdict(record_of(corpus / "tokenizer.model"))
+
+    return do
+
+
+NUMBERS = {"shards": ("tokens", "<u2"), "index": ("documents", "<u8"), "frequencies": ("frequencies", "<i8")}
+RESEALED_CORPORA: dict[str, Callable[[Path, dict], None]] = {
+    "an index of odd length": _numbers("index", lambda index: index[1:]),
+    "an index out of order": _numbers("index", _put(2, 10**9)),
+    "an index of other documents": _numbers("index", _put(0, 3)),
+    "a million documents": _field("validation", documents=10**6),
+    "no documents, but text": _field("validation", documents=0),
+    "a token beyond the vocabulary": _numbers("shards", _put(5, 60_000)),
+    "another token": _numbers("shards", _put(5, 7)),
+    "frequencies of more tokens": _numbers("frequencies", lambda counts: np.append(counts, 0)),
+    "frequencies of fewer tokens": _numbers("frequencies", lambda counts: np.append(counts[:-2], counts[-2:].sum())),
+    "negative frequencies": _numbers("frequencies", lambda counts: np.append(counts[:-2], [-9, counts[-2:].sum() + 9])),
+    "a larger vocabulary": lambda corpus, content: content.update(vocabulary=1000),
+    "another end of text": lambda corpus, content: content.update(end_of_text=5),
+    "a tokenizer of noise": _tokenizer(bytes(range(256)) * 8),
+    "a file with a NUL in its name": lambda corpus, content: content["splits"]["train"]["index"].update(file="a\0b"),
+    "a file with an escape in its name": lambda corpus, content: content["tokenizer"].update(file="\x1b[31m"),
+    "a file that is the folder above": lambda corpus, content: content["splits"]["train"]["index"].update(file=".."),
+}  # fmt: skip
 
 
 RESEALED_MANIFESTS: dict[str, dict[str, object]] = {

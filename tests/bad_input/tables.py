@@ -199,4 +199,14 @@ TABLES: dict[str, Callable[[pd.DataFrame], pd.DataFrame | bytes]] = {
     "run_ids as lists": _parquet(run_id=lambda n: pa.array([[i] for i in range(n)])),
     "run_ids as nothing": _parquet(run_id=lambda n: pa.nulls(n)),
     "routers as nothing": _parquet(router=lambda n: pa.nulls(n)),
+    "an extra column of bytes of one length": _parquet(extra=_of(b"abcd", pa.binary(4))),
+    "an extra column of views of bytes": _parquet(extra=_of(b"abcd", pa.binary_view())),
+    "dates past the year 9999": _parquet(extra=lambda n: pa.array([2**31 - 1] * n, pa.int32()).cast(pa.date32())),
+    # --- rows that contradict each other
+    "a run of two totals": lambda t: pd.concat(
+        [t.assign(step=1, total_params=t["active_params"]), t.assign(step=2, total_params=t["active_params"] * 2)]
+    ),
+    "a run of two seeds": lambda t: pd.concat([t.assign(step=1, seed=1), t.assign(step=2, seed=2)]),
+    "a run of two sizes": lambda t: pd.concat([t.assign(step=1, size="1B"), t.assign(step=2, size="2B")]),
+    "two columns without names": lambda t: _csv(t).replace(b"\n", b",,\n"),
 }

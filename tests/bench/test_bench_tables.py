@@ -15,6 +15,7 @@ import torch
 from routelaw.bench import TABLES, attention, experts, layer, measured, models, preset, sinkhorn
 from routelaw.bench.clock import DTYPE, race
 from routelaw.bench.table import Table
+from routelaw.errors import InputError
 from routelaw.specs.run import TrainSpec
 from routelaw.training.optimizer import Optimizer
 
@@ -207,3 +208,11 @@ def test_an_optimizer_alone_updates_with_gradients_that_are_there() -> None:
     assert len(made) == 1
     assert not torch.equal(seen[0], seen[1])
     assert not torch.equal(seen[1], seen[2])
+
+
+def test_models_that_do_not_fit_are_refused_before_any_is_built(monkeypatch) -> None:
+    monkeypatch.setattr(models, "CUDA", False)
+    monkeypatch.setattr(models, "host_memory", lambda: 24 << 30)
+    models.check_room(models.QUICK)
+    with pytest.raises(InputError, match=r"the models of size 7B need some 1\d\d GB"):
+        models.check_room(replace(models.QUICK, sizes=("7B",)))

@@ -33,7 +33,8 @@ def fit(command):
     """`fit(path, *options)`: the JSON of a bilinear fit to s-base, with few draws, read strictly."""
 
     def call(path, *options: object) -> dict:
-        usual = ["--router", "s-base", "--law", "bilinear", "--draws", 50, "--json"]
+        draws = [] if "profile" in options else ["--draws", 50]  # which would have no effect there
+        usual = ["--router", "s-base", "--law", "bilinear", *draws, "--json"]
         code, out, err = command("fit", path, *usual, *options)
         assert (code, err) == (0, "")
         return strict(out)
@@ -88,7 +89,8 @@ def test_parquet_is_the_same(fit, losses, table, tmp_path) -> None:
 
 @pytest.mark.parametrize("method", ["size-bootstrap", "case-bootstrap", "profile"])
 def test_every_kind_of_interval(fit, table, method) -> None:
-    got = fit(table, "--interval", method, "--level", 0.8, "--seed", 3)
+    seed = () if method == "profile" else ("--seed", 3)  # which would have no effect there
+    got = fit(table, "--interval", method, "--level", 0.8, *seed)
     assert (got["interval_method"], got["level"]) == (method, 0.8)
     assert set(got["intervals"]) == {*got["params"], *got["derived"]}
     low, high = got["intervals"]["b"]
@@ -187,3 +189,8 @@ def test_two_sizes_are_fitted_and_the_missing_errors_said(fit, losses, table) ->
     assert got["rmsle"]["leave_size_out"] is None
     assert got["interval_method"] == "profile"
     assert any("Profile intervals instead" in w for w in got["warnings"])
+
+
+def test_a_point_outside_of_the_data_is_called_so(fit, table) -> None:
+    assert "is an extrapolation: E is beyond the 128 fitted" in fit(table, "--at-experts", 1e12)["warnings"][-1]
+    assert not any("extrapolation" in warning for warning in fit(table, "--at-experts", 100)["warnings"])

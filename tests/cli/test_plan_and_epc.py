@@ -208,10 +208,12 @@ def test_warnings_of_the_fit_are_said(answer, command, losses, table) -> None:
 
 def test_under_a_law_with_one_router(answer, command, table) -> None:
     words = ("compare", table, "--law", "bilinear", "--router", "hash")
-    why = "Routers are not compared, since hash is the only one: --under had no use."
-    assert why in command(*words, "--under", "bilinear")[1]
-    assert answer(*words, "--under", "bilinear")["routers_why_not"] == why
+    for option, value in (("--under", "bilinear"), ("--experts", 8), ("--params", "1B"), ("--size", "370M")):
+        code, out, err = command(*words, option, value)
+        assert (code, out) == (2, "")
+        assert f"{option} has no effect with one router (hash)" in err
     assert "not compared" not in command(*words)[1]
+    assert answer(*words)["routers_why_not"] == ""
 
 
 def test_every_star_is_explained(command, table) -> None:
@@ -220,3 +222,34 @@ def test_every_star_is_explained(command, table) -> None:
     assert (code, err) == (0, "")
     assert " *" in out.split("FLOPs/token")[1]
     assert "extrapolates: " in out
+
+
+def test_what_is_named_twice_is_there_once(answer, table) -> None:
+    assert len(answer("epc", "--router", "hash", "--router", "hash")["fits"]) == 1
+    assert len(answer("epc", "--fit", "clark2022/hash", "--fit", "clark2022/hash")["fits"]) == 1
+    fits = answer("epc", table, "--law", "bilinear", "--router", "hash", "--router", "hash", "--draws", 50)["fits"]
+    assert [row["router"] for row in fits] == ["hash"]
+    laws = answer("compare", table, "--law", "bilinear", "--law", "bilinear", "--router", "hash")["laws"]
+    assert [row["law"] for row in laws["hash"]] == ["bilinear"]
+
+
+def test_a_comparison_outside_of_the_data_says_so(answer, table) -> None:
+    got = answer("compare", table, "--law", "bilinear", "--params", "1e18", "--experts", "1e12")
+    assert all("an extrapolation: size is 1.0e+09× the largest" in w[-1] for w in got["warnings"].values())
+    got = answer("compare", table, "--law", "bilinear", "--params", "60M", "--experts", 32)
+    assert set(map(tuple, got["warnings"].values())) == {()}
+
+
+def test_a_router_without_a_finished_run_is_left_out_and_named(command, losses, table) -> None:
+    losses.assign(status=np.where(losses["router"] == "hash", "running", "finished")).to_csv(table, index=False)
+    for words in (("epc", table, "--draws", 50), ("compare", table), ("plan", table, "--total-params", "2B")):
+        code, out, err = command(*words, "--law", "bilinear", "--json")
+        assert (code, err) == (0, "note: hash is left out: it has no finished run.\n")
+        assert "s-base" in out
+
+
+def test_nobody_to_show_it_to(command, table, monkeypatch) -> None:
+    """As with `>&-`: there is no standard output."""
+    monkeypatch.setattr("sys.stdout", None)
+    code, _, err = command("compare", table, "--law", "bilinear", "--router", "hash")
+    assert (code, err) == (0, "")

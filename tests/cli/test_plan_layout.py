@@ -72,7 +72,7 @@ def test_a_file_is_read_and_options_win(command, tmp_path: Path) -> None:
         (("--experts", 8, "--devices", 8), "give a size"),
         (("--size", "370M", "--experts", 8, "--devices", 8, "--precision", "int8"), "--precision"),
         (
-            ("--size", "370M", "--experts", 8, "--devices", 8, "--network", "fast"),
+            ("--size", "370M", "--experts", 8, "--devices", 16, "--network", "fast"),
             "--network must be a positive number",
         ),
         (("--size", "370M", "--experts", 8, "--devices", 8, "--set", "router.experrts=2"), "unknown key"),

@@ -2,6 +2,7 @@ import os
 import random
 import resource
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -148,6 +149,69 @@ def test_existing_output(corpus: Corpus, text_file: Path, tmp_path: Path) -> Non
     with pytest.raises(InputError, match="not a corpus, so --force does not replace it"):
         small([text_file], tmp_path / "mine", force=True)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["mine", "out"]
+
+
+@pytest.mark.parametrize("out", [".", "", "..", "../here", "loop", "loop/inside", "a\0b"])
+def test_a_target_that_cannot_be(out: str, text_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "loop").symlink_to("loop")
+    monkeypatch.chdir(tmp_path / "here")
+    if out in (".", "", "../here"):  # an empty folder may be given, though not the one we are in
+        (tmp_path / "here" / "loop").unlink()
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(InputError, match=r"the working directory or one around it|cannot be written to"):
+        small([text_file], out)  # pyrefly: ignore
+    assert sorted(tmp_path.rglob("*")) == before
+    assert Path.cwd() == tmp_path / "here"
+
+
+def test_folders_made_for_a_build_that_fails_go_again(text_file: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="larger than this text allows"):
+        small([text_file], tmp_path / "new" / "folders" / "out", vocabulary=100_000)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_leftovers_of_killed_builds_go_with_the_next(text_file: Path, tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
+        pass
+    hosts = {"here": socket.gethostname(), "elsewhere": "another host", "nowhere": None}
+    for name, host in hosts.items():
+        for suffix in ("part", "old.part"):
+            left = tmp_path / f".{name}.{ended.pid}.{suffix}"
+            left.mkdir()
+            (left / "train.index").touch()
+            if host:
+                (left / ".host").write_text(host)
+    alive, other = tmp_path / f".here.{os.getppid()}.part", tmp_path / f".else.{ended.pid}.part"
+    for stays in (alive, other):
+        stays.mkdir()
+    for name in hosts:
+        small([text_file], tmp_path / name)
+    left = {path for path in tmp_path.iterdir() if path.name.startswith(".")}
+    assert left == {alive, other, *tmp_path.glob(".elsewhere*part")}
+    assert len(left) == 4
+    assert not list(tmp_path.glob("[a-z]*/.host"))
+
+
+def test_what_was_replaced_stays_until_something_is_in_its_place(text_file: Path, tmp_path: Path) -> None:
+    """A build may be killed between the two renames of --force."""
+    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
+        pass
+    out, old = tmp_path / "out", tmp_path / f".out.{ended.pid}.old.part"
+    small([text_file], out)
+    out.rename(old)
+    with pytest.raises(InputError):
+        small([text_file], out, vocabulary=100_000)
+    assert list(tmp_path.iterdir()) == [old]
+    small([text_file], out)
+    assert list(tmp_path.iterdir()) == [out]
+
+
+def test_a_number_of_a_process_may_come_again(text_file: Path, tmp_path: Path) -> None:
+    """In a container the build may be process 1, killed or not."""
+    (tmp_path / f".out.{os.getpid()}.part").mkdir()
+    small([text_file], tmp_path / "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
 def test_a_full_disk_leaves_nothing(corpus: Corpus, text_file: Path, tmp_path: Path) -> None:

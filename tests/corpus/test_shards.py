@@ -1,12 +1,14 @@
 import json
 import pickle
 import shutil
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from routelaw.corpus import Corpus, open_corpus
+from routelaw.corpus import Corpus, consistency, open_corpus
+from routelaw.corpus.consistency import check_split, check_tokens
 from routelaw.errors import InputError
 
 KINDS = [
@@ -69,6 +71,31 @@ def test_swapped_shards_are_found(copy: Path) -> None:
     second.write_bytes(content)
     open_corpus(copy)
     with pytest.raises(InputError, match="content is damaged"):
+        open_corpus(copy, verify=True)
+
+
+def test_documents_in_any_other_order_are_found(corpus: Corpus, copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the slices in which an index is looked at."""
+    for size in (1, 2, 7, 1 << 20):
+        monkeypatch.setattr(consistency, "SLICE", size)
+        open_corpus(copy, verify=True)
+        record, split = corpus.manifest.splits["train"], corpus.train
+        for row, column in ((3, 0), (3, 1), (0, 0), (6, 0)):
+            index = np.array(split.index_D2)
+            index[row, column] = index[row + 1, column] + np.uint64(1 - column)
+            index[row, column] += np.uint64(column)
+            with pytest.raises(InputError, match="out of order"):
+                check_split("x", record, record.tokens, index.reshape(-1), split.frequencies_V, corpus.vocabulary)
+        index = np.array(split.index_D2)
+        index[4, 0] -= np.uint64(1)
+        with pytest.raises(InputError, match="does not end with an end-of-text"):
+            check_tokens("x", split.tokens.shards, index, split.frequencies_V, corpus.end_of_text)
+
+
+def test_opening_without_verification_needs_no_sentencepiece(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "sentencepiece", None)
+    open_corpus(copy)
+    with pytest.raises(InputError, match="needs SentencePiece"):
         open_corpus(copy, verify=True)
 
 

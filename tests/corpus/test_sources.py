@@ -1,5 +1,8 @@
 import ast
+import glob
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,7 +12,8 @@ from corpus_text import compress, write_documents
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from routelaw.corpus import compressed, fragments, sources
+from routelaw.corpus import compressed, fragments, parquet, sources
+from routelaw.corpus.patterns import match_files
 from routelaw.corpus.sources import Reading, find_files, read_documents
 from routelaw.errors import InputError
 
@@ -140,6 +144,168 @@ def test_parquet_columns(tmp_path: Path) -> None:
         read(path, reading=Reading(key="none"))
 
 
+@pytest.mark.parametrize(
+    "values",
+    [
+        pa.array([1, 2]),
+        pa.array([1.5, 2.5]),
+        pa.array([0, 1], pa.timestamp("ms")),
+        pa.array([0, 1], pa.date32()),
+        pa.array([1, 2], pa.decimal128(5, 2)),
+        pa.array([b"a", b"b"], pa.binary()),
+        pa.array([["a"], ["b"]]),
+        pa.array([1, 2]).dictionary_encode(),
+        pa.array([{"text": "a"}]),
+    ],
+    ids=lambda values: str(values.type)[:20],
+)
+def test_only_text_is_text(values: pa.Array, tmp_path: Path) -> None:
+    """Arrow would write numbers and dates out; in .jsonl they are refused."""
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"text": values}), path)
+    with pytest.raises(InputError, match=r"a\.parquet: the column 'text' holds .*, not text"):
+        read(path)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pa.array(["a", "é日"], pa.large_string()),
+        pa.array(["a", "é日"]).dictionary_encode(),
+        pa.array(["a", "é日"], pa.large_string()).dictionary_encode(),
+    ],
+    ids=["large", "dictionary", "large dictionary"],
+)
+def test_every_kind_of_text_is_text(values: pa.Array, tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"other": [{"text": 1}, None], "text": values}), path)
+    assert read(path) == ["a", "é日"]
+
+
+def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.Table.from_arrays([pa.array(["a"]), pa.array(["b"])], ["text", "text"]), path)
+    with pytest.raises(InputError, match="several columns 'text'"):
+        read(path)
+
+
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+@pytest.mark.parametrize("codec", ["none", "snappy", "zstd"])
+@pytest.mark.parametrize("dictionary", [True, False])
+def test_pages_are_found_where_arrow_finds_them(version: str, codec: str, dictionary: bool, tmp_path: Path) -> None:
+    path, texts = tmp_path / "a.parquet", [f"{n} " * (n % 900) for n in range(3000)]
+    layout = {"data_page_version": version, "compression": codec, "use_dictionary": dictionary}
+    pq.write_table(
+        pa.table({"text": texts}), path, row_group_size=1000, data_page_size=5000, write_batch_size=90, **layout
+    )
+    with pq.ParquetFile(path) as file, path.open("rb") as raw:
+        for group in range(3):
+            chunk = file.metadata.row_group(group).column(0)
+            start = min(chunk.dictionary_page_offset or chunk.data_page_offset, chunk.data_page_offset)
+            sizes = list(parquet._pages(raw, start, chunk.total_compressed_size))
+            assert max(sizes) < sum(sizes) <= chunk.total_uncompressed_size
+            assert len(sizes) >= 2
+    assert read(path) == texts
+
+
+def test_pages_that_are_not_there_are_damage(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"text": ["some text"] * 50}), path)
+    content = bytearray(path.read_bytes())
+    for filler in (b"\xff", b"\x00", b"\x1c", b"\x55"):
+        content[4:24] = filler * 20
+        path.write_bytes(content)
+        with pytest.raises(InputError, match="cannot be read as Parquet"):
+            read(path)
+
+
+CELLS = """
+import re, sys
+from pathlib import Path
+from routelaw.corpus.sources import Reading, find_files, read_documents
+size = sum(len(f.data) for f in read_documents(find_files(sys.argv[1:]), Reading(), lambda count: None))
+print(size, int(re.search(r"VmHWM:\\s*(\\d+)", Path("/proc/self/status").read_text())[1]) >> 10)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").is_file(), reason="the peak of a process by itself is told by /proc")
+def test_equal_cells_are_not_held_together(tmp_path: Path) -> None:
+    """A dictionary of one cell of 64 MB, and twelve rows that refer to it, in a file of some kilobytes."""
+    path, cell = tmp_path / "a.parquet", "a b " * (16 << 20)
+    rows = pa.DictionaryArray.from_arrays(pa.array([0] * 12, pa.int32()), pa.array([cell]))
+    pq.write_table(pa.table({"text": rows}), path, compression="zstd", store_schema=False)
+    assert path.stat().st_size < 1 << 16
+    done = subprocess.run([sys.executable, "-c", CELLS, path], capture_output=True, text=True, check=True)
+    size, peak_mb = map(int, done.stdout.split())
+    assert size == 12 * len(cell)
+    assert peak_mb < 1000
+
+
+def test_what_is_held_whole_has_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compressed, "LONGEST_LINE", 1 << 20)
+    monkeypatch.setattr(parquet, "LONGEST_LINE", 1 << 20)
+    monkeypatch.setattr(sources, "LONGEST_RECORD", 1 << 19)
+    for name, size, longest in (("a.jsonl.gz", 1 << 19, 0), ("a.txt.gz", 1 << 20, 1), ("a.parquet", 1 << 20, 1)):
+        reading = Reading(documents="line")
+        for text in ("x" * (size - 60), "x" * (size + (1 << 18) + 1)):
+            path = tmp_path / name
+            if name == "a.txt.gz":
+                path.write_bytes(compress(b"short\n" + text.encode(), "gz"))
+            else:
+                write_documents(["short", text], path)
+            if len(text) < size:
+                assert read(path, reading=reading) == ["short", text]
+            else:
+                with pytest.raises(InputError, match=f"{name}: (line|row) 2 is longer than {longest} MB"):
+                    read(path, reading=reading)
+    (tmp_path / "b.txt").write_bytes(b"y" * (3 << 20))
+    for documents in ("separator", "file"):
+        assert read(tmp_path / "b.txt", reading=Reading(documents=documents)) == ["y" * (3 << 20)]
+
+
+def test_a_page_beyond_memory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.parquet"
+    for dictionary in (True, False):
+        pq.write_table(pa.table({"text": ["x" * 1000] * 9}), path, use_dictionary=dictionary)
+        monkeypatch.setattr(parquet, "LARGEST_PAGE", 1 << 20)
+        assert len(read(path)) == 9
+        monkeypatch.setattr(parquet, "LARGEST_PAGE", 900)
+        with pytest.raises(InputError, match=r"a\.parquet: a page of 'text' is .* too large"):
+            read(path)
+
+
+def test_links_that_lead_in_circles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "texts"
+    (folder / "deep" / "er").mkdir(parents=True)
+    for name in ("0.txt", "deep/1.txt", "deep/er/2.txt"):
+        (folder / name).write_text(name)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "3.txt").write_text("3.txt")
+    (folder / "z").symlink_to(elsewhere)
+    for name in ("a", "b", "deep/c", "deep/er/d"):
+        (folder / name).symlink_to(folder)
+    monkeypatch.chdir(folder)
+    found = ["0.txt", "deep/1.txt", "deep/er/2.txt", "3.txt"]
+    for pattern in ("**/*.txt", f"{folder}/**/*.txt", "../texts/**/**/*.txt", "**/**"):
+        assert read(pattern) == found, pattern
+    assert sorted(read("**/deep/**/*.txt")) == sorted(found)
+    assert read("deep/er/**/2*") == ["deep/er/2.txt"]
+    assert read(folder) == found[:3]
+
+
+def test_patterns_find_what_glob_finds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("a/b/c/x.txt", "a/b/y.txt", "a/x.txt", "[odd]/b/x.txt", ".hidden/x.txt", "a/.hidden/y.txt", "x.txt"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    monkeypatch.chdir(tmp_path)
+    patterns = ["**/*.txt", "**/b/**/*.txt", "a/**", "**", "*/b/*.txt", "a/**/x.txt", "a/**/**/x.txt", "[[]odd]/**/*"]
+    for pattern in [*patterns, *(f"{tmp_path}/{p}" for p in patterns), ".hidden/**/*", "a**/x.txt", "./**/x.txt"]:
+        wanted = {Path(p) for p in glob.glob(pattern, recursive=True) if Path(p).is_file()}  # noqa: PTH207
+        assert {Path(p) for p in match_files(pattern) if Path(p).is_file()} == wanted, pattern
+        assert wanted
+
+
 def test_missing_sources(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such file"):
         find_files([tmp_path / "nowhere.txt"])
@@ -147,6 +313,8 @@ def test_missing_sources(tmp_path: Path) -> None:
         find_files([tmp_path])
     with pytest.raises(InputError, match="no source"):
         find_files([])
+    with pytest.raises(InputError, match="a source has no name"):
+        find_files([""])
     with pytest.raises(InputError, match="--documents is separator, line or file"):
         Reading(documents="page")
     with pytest.raises(InputError, match="--errors is"):

@@ -135,6 +135,16 @@ def test_unsuitable_models_are_named() -> None:
             Tokenizer(damaged)
 
 
+def test_a_piece_that_is_not_utf8_is_damage() -> None:
+    """SentencePiece loads such a model, and fails where the piece is first asked for."""
+    model = foreign_model()
+    for piece in ("\u2581some", "number", "<unk>"):
+        at = model.index(piece.encode()) + len(piece.encode()) - 2
+        damaged = model[:at] + b"\xff" + model[at + 1 :]
+        with pytest.raises(InputError, match=r"given\.model: this is not a SentencePiece model, or a damaged one"):
+            Tokenizer(damaged, "given.model")
+
+
 def test_two_bytes_where_they_suffice() -> None:
     assert token_type(65_536) == "<u2"
     assert token_type(65_537) == "<u4"

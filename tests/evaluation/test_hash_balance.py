@@ -7,6 +7,7 @@ import pytest
 
 from routelaw.cli import main as command_line
 from routelaw.corpus import build_corpus, open_corpus
+from routelaw.errors import InputError
 from routelaw.evaluation.hash_balance import balances
 
 
@@ -62,3 +63,13 @@ def test_the_command_draws_and_reports(corpus, tmp_path, capsys, monkeypatch) ->
     rows = json.loads(capsys.readouterr().out)["balance"]
     assert [(r["experts"], r["scheme"]) for r in rows[:3]] == [(4, "modulo"), (4, "random"), (4, "greedy")]
     assert (tmp_path / "b.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_nothing_held_out_is_no_balance(corpus, tmp_path) -> None:
+    """It used to be a table of nan."""
+    text = tmp_path / "a.txt"
+    text.write_text("some words\n")
+    given = corpus.path / "tokenizer.model"
+    whole = build_corpus([text], tmp_path / "whole", tokenizer=given, validation=0.0, workers=1)
+    with pytest.raises(InputError, match="nothing is held out"):
+        balances(whole, [4])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from tiny_runs import ROUTERS, make_spec, make_text
 from routelaw.corpus import Corpus, build_corpus, validation_windows
 from routelaw.corpus.sources import Reading
 from routelaw.errors import InputError
+from routelaw.evaluation import texts
 from routelaw.evaluation.likelihood import likelihood, token_losses
 from routelaw.evaluation.texts import TokenStream, read_passages
 from routelaw.evaluation.trial import run_trial
@@ -104,6 +106,16 @@ def test_another_tokenizer_is_refused(tiny_corpus: Corpus, tmp_path: Path) -> No
         run_trial(make_model(tiny_corpus), tiny_corpus.tokenizer, "b", other.path, "cpu")
 
 
+def test_a_damaged_corpus_has_no_loss(tiny_corpus: Corpus, tmp_path: Path) -> None:
+    for file in ("validation-00000.tokens", "validation.index"):
+        damaged = Path(shutil.copytree(tiny_corpus.path, tmp_path / file))
+        content = bytearray((damaged / file).read_bytes())
+        content[64] ^= 1
+        (damaged / file).write_bytes(content)
+        with pytest.raises(InputError, match=f"{file}: the content is damaged"):
+            run_trial(make_model(tiny_corpus), tiny_corpus.tokenizer, "a", damaged, "cpu")
+
+
 def test_nothing_to_evaluate(tiny_corpus: Corpus, tmp_path: Path) -> None:
     empty = tmp_path / "empty.txt"
     empty.write_text("\n \n")
@@ -127,3 +139,12 @@ def test_passages_are_whole_documents(tmp_path: Path) -> None:
     path.write_text('{"text": "one two"}\n{"text": " "}\n{"text": "three\\nfour"}\n')
     assert list(read_passages(path, Reading())) == ["one two", "three\nfour"]
     assert list(read_passages(path, Reading(), limit=1)) == ["one two"]
+
+
+def test_a_passage_has_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(texts, "LONGEST_PASSAGE", 20)
+    path = tmp_path / "p.txt"
+    path.write_text("some fifteen xx\nsome fifteen xx\n")
+    assert len(list(read_passages(path, Reading(documents="line")))) == 2
+    with pytest.raises(InputError, match="passage 1 is longer"):
+        list(read_passages(path, Reading(documents="file")))

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from routelaw.errors import InputError
-from routelaw.fitting import Points, fit_law
+from routelaw.fitting import Points, fit_law, profile
 from routelaw.fitting.intervals import (
     Draws,
     Interval,
@@ -287,3 +287,23 @@ def test_profile_ends_stay_in_order_with_a_parameter_at_its_bound():
         parameter_quantities(fit.law), profile_intervals(fit, parameter_quantities(fit.law)), strict=True
     ):
         assert interval.low <= quantity.value(float(quantity.of(fit.params_BP)[0])) <= interval.high
+
+
+def test_parameters_that_cannot_be_told_apart_do_not_take_long(monkeypatch) -> None:
+    """One loss of 0.2 among losses of 3: the profile wandered along a valley for half a minute."""
+    grid = [(n, e) for n in (15e6, 60e6, 250e6, 1e9) for e in (1.0, 2.0, 8.0, 32.0)]
+    active_N, experts_N = (np.array(column) for column in zip(*grid, strict=True))
+    u_N, v_N = np.log10(active_N), np.log10(experts_N)
+    noise_N = 0.002 * np.random.default_rng(0).standard_normal(16)
+    loss_N = 10 ** (1.1 - 0.08 * u_N - 0.12 * v_N + 0.01 * u_N * v_N + noise_N)
+    loss_N[3] = 0.2
+    x = {"active_params": active_N, "experts": experts_N}
+    sizes_N = np.array([f"{n:g}" for n in active_N], dtype=object)
+    fit = fit_law("saturated", Points("s-base", "loss", x, loss_N, np.ones(16), sizes_N, experts_N == 1))
+    assert fit.status == "unidentified"
+    rounds = []
+    advance = profile._Ends.advance
+    monkeypatch.setattr(profile._Ends, "advance", lambda ends: (rounds.append(1), advance(ends)))
+    found = profile_intervals(fit, parameter_quantities(fit.law))
+    assert len(rounds) <= profile.ROUNDS_UNIDENTIFIED
+    assert all(interval.open_low and interval.open_high for interval in found[:4])

@@ -167,13 +167,49 @@ def test_sizes_and_experts_asked_for() -> None:
 def test_weights() -> None:
     rows = table({"w": 2.0}, {"experts": 16, "w": 0.0}, {"experts": 32, "w": 1.0})
     points = select_points(rows, "s-base", weight_column="w")
-    assert (points.weight.tolist(), points.left_out) == ([2.0, 1.0], ("1 run of weight 0",))
+    assert (points.weight.tolist(), points.left_out) == ([1.0, 0.5], ("1 run of weight 0",))
     with pytest.raises(InputError, match="no run of s-base is left to fit"):
         select_points(table({"w": 0.0}), "s-base", weight_column="w")
     with pytest.raises(InputError, match=r"column 'w' holds -1\.0 for run run-0"):
         select_points(table({"w": -1.0}), "s-base", weight_column="w")
     with pytest.raises(InputError, match="did you mean 'w'"):
         select_points(table({"w": 1.0}), "s-base", weight_column="ww")
+
+
+@pytest.mark.parametrize("size", [1e-320, 1e300])
+def test_weights_of_any_magnitude(size: float) -> None:
+    rows = table({"w": size}, {"experts": 16, "w": size})
+    assert select_points(rows, "s-base", weight_column="w").weight.tolist() == [1.0, 1.0]
+    with pytest.raises(InputError, match="differ by more than a factor"):
+        select_points(table({"w": size}, {"experts": 16, "w": 1.0}), "s-base", weight_column="w")
+
+
+@pytest.mark.parametrize("weight", [True, pd.Timestamp("2022-02-02"), pd.Timedelta("1h")])
+def test_what_is_no_number_is_no_weight(weight: object) -> None:
+    with pytest.raises(InputError, match="column 'w' holds"):
+        select_points(table({"w": weight}, {"experts": 16, "w": weight}), "s-base", weight_column="w")
+
+
+@pytest.mark.parametrize("column", ["optimizer", "lr", "batch_size", "Sequence_Length", "dataset", "d_model"])
+def test_runs_of_other_settings_are_not_seeds(column: str) -> None:
+    rows = [{column: value, "loss_validation": 3.0 + value} for value in (0, 1)]
+    points = select_points(table(*rows), "s-base")
+    assert points.loss.tolist() == [3.0, 4.0]
+    assert f"runs that differ in {column}: these are separate points" in points.warnings[0]
+
+
+def test_an_unknown_column_that_tells_averaged_runs_apart_is_named() -> None:
+    rows = [{"seed": i, "flavour": i % 2, "tokens_per_second": 5.0 + i, "loss_validation": 3.0} for i in range(4)]
+    [warning] = select_points(table(*rows), "s-base").warnings
+    assert warning.startswith("runs averaged as seeds of one model differ in flavour: ")
+    assert select_points(table(*rows), "s-base", average_seeds=False).warnings == ()
+    assert select_points(table(*rows), "s-base", weight_column="flavour").warnings == ()
+
+
+def test_runs_of_the_same_seed_are_averaged_with_a_warning() -> None:
+    [warning] = select_points(table({"seed": 1}, {"seed": 1}, {"seed": 2}), "s-base").warnings
+    assert "2 runs averaged as seeds of one model have the same seed (run-0 and run-1, say)" in warning
+    assert select_points(table({}, {}), "s-base").warnings == ()  # of a table without seeds nobody knows
 
 
 GRID = [(n, e) for n in (1e7, 1e8, 1e9) for e in (1, 4, 16, 64)]
@@ -268,7 +304,7 @@ def test_runs_that_a_column_tells_apart_are_not_seeds(column: str, values: list)
     points = select_points(table(*rows), "s-base")
     assert points.loss.tolist() == [3.5, 5.5]
     assert f"one model has runs that differ in {column}" in points.warnings[0]
-    seeds = [{**row, column: values[0]} for row in rows]
+    seeds = [{**row, "seed": i, column: values[0]} for i, row in enumerate(rows)]
     assert select_points(table(*seeds), "s-base").loss.tolist() == [4.5]
     assert select_points(table(*seeds), "s-base").warnings == ()
 

@@ -1,5 +1,7 @@
 """What every law must do, over every law there is: a new file arrives tested."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -7,6 +9,7 @@ from routelaw.errors import InputError
 from routelaw.fitting.fit import fit_law
 from routelaw.fitting.points import Points
 from routelaw.laws import Law, Parameter, all_laws, get_law, load_law
+from routelaw.laws.trial import try_law
 
 LAWS = list(all_laws().values())
 IDS = [law.name for law in LAWS]
@@ -162,3 +165,8 @@ def test_a_plugin_without_a_law_is_refused(tmp_path) -> None:
 def test_unknown_law_names_the_nearest() -> None:
     with pytest.raises(InputError, match="did you mean 'saturated'"):
         get_law("saturatd")
+
+
+@pytest.mark.parametrize("law", LAWS, ids=IDS)
+def test_passes_what_a_plugin_must(law: Law) -> None:
+    try_law(law, Path("law.py"))

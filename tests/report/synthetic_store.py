@@ -104,7 +104,8 @@ def _write_run(
     every = np.unique(np.linspace(1, reached, logged).astype(int)) if logged else []
     (folder / "log.jsonl").write_text("".join(json.dumps(row) + "\n" for row in log_rows(spec, every, final, rng)))
     if ending.status in ("finished", "diverged"):
-        result = {"run_id": spec.run_id, "status": ending.status, "step": reached, "loss_validation": final}
+        loss = None if ending.status == "diverged" else final
+        result = {"run_id": spec.run_id, "status": ending.status, "step": reached, "loss_validation": loss}
         (folder / "result.json").write_text(
             json.dumps({**result, "skipped": 0, "seconds": 12.5, **asdict(spec.counts)})
         )

@@ -135,3 +135,12 @@ def test_an_imported_table_with_another_loss_says_so(command, store: Path, tmp_p
     assert code == 0
     assert json.loads(out)["sources"]["Odd Näme"]["target"] == "loss_other"
     assert "no loss_validation, so loss_other stands for it" in (tmp_path / "out" / "index.html").read_text()
+
+
+def test_a_path_that_is_no_utf_8(command, store: Path, tmp_path: Path) -> None:
+    odd = tmp_path / "losses\udcff.csv"
+    command("runs", "export", store, "--out", tmp_path / "losses.csv")
+    (tmp_path / "losses.csv").rename(odd)
+    code, _, err = command("report", odd, "--out", tmp_path / "out")
+    assert (code, err) == (0, "")
+    assert r"losses\udcff.csv" in (tmp_path / "out" / "index.html").read_text()

@@ -67,3 +67,11 @@ def test_the_root_of_a_disk_is_no_folder_for_results(tmp_path, monkeypatch):
             check_target(out, force=True)
     monkeypatch.chdir(tmp_path)
     check_target(Path(), force=True)
+
+
+def test_a_link_that_leads_nowhere_is_refused_at_once(tmp_path):
+    (tmp_path / "nowhere").symlink_to("absent")
+    (tmp_path / "loop").symlink_to("loop")
+    for name in ("nowhere", "loop"):
+        with pytest.raises(InputError, match="a link that leads nowhere"):
+            check_target(tmp_path / name, force=True)

@@ -233,3 +233,28 @@ def test_text_is_parsed_at_once_as_it_is_cell_by_cell(cells: list[str]) -> None:
     frame = pd.DataFrame({"x": pd.Series(cells, dtype="str")})
     slowly = numbers(frame.astype(object), "x", "t")
     np.testing.assert_array_equal(numbers(frame, "x", "t").to_numpy(), slowly.to_numpy())
+
+
+def test_thousands_of_digits_in_a_column_of_nobodys_are_text(tmp_path: Path) -> None:
+    digits = "9" * 5000
+    rows = zip(GOOD.split(), ("note", digits, 7), strict=True)
+    (tmp_path / "runs.csv").write_text("".join(f"{row},{end}\n" for row, end in rows))
+    assert read_runs(tmp_path / "runs.csv").frame["note"].tolist() == [digits, "7"]
+
+
+@pytest.mark.parametrize(
+    ("cells", "kind"),
+    [
+        ([b"abcd"] * 2, pa.binary(4)),
+        ([b"abcd"] * 2, pa.binary_view()),
+        ([2**31 - 1] * 2, pa.date32()),
+        ([0] * 2, pa.timestamp("us", tz="Nowhere/Land")),
+    ],
+)
+def test_a_column_of_parquet_that_cannot_be_kept_is_named(tmp_path: Path, cells: list, kind: pa.DataType) -> None:
+    (tmp_path / "runs.csv").write_text(GOOD)
+    array = pa.array(cells, pa.int32()).cast(kind) if kind == pa.date32() else pa.array(cells, kind)
+    table = pa.Table.from_pandas(read_runs(tmp_path / "runs.csv").frame).append_column("extra", array)
+    pq.write_table(table, tmp_path / "runs.parquet")
+    with pytest.raises(InputError, match=r"column extra holds .* leave it out"):
+        read_runs(tmp_path / "runs.parquet")

@@ -195,3 +195,42 @@ def test_a_diverged_run_may_have_any_loss() -> None:
     diverged = table(loss_validation=[3, 2, 1e30, 2], status=["finished", "finished", "diverged", "finished"])
     assert diverged.warnings == ()
     assert diverged.frame["loss_validation"].max() == 1e30
+
+
+def test_sizes_that_shade_into_each_other_are_not_one() -> None:
+    """Each within 9 % of the next, the last ten times the first."""
+    counts = [1e6 * 1.09**i for i in range(28)]
+    frame = pd.DataFrame({"run_id": range(28), "router": "dense", "experts": 1, "active_params": counts})
+    sizes = RunTable.from_frame(frame.assign(loss_validation=3.0), "mine.csv").frame["size"]
+    assert sizes.nunique() == 14
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"step": [0, 0, 0, 0], "run_id": list("abcd")}, "step is 0 in data row 1 (run a) (and in 3 other rows)"),
+        ({"tokens": [0, 0, 5, 5]}, "tokens is 0 in data row 2 (run a): a finished run has been trained"),
+        ({"tokens": [9, 99, 99, 99], "tokens_planned": 10}, "far more than tokens_planned"),
+        ({"tokens": [99, 9, 99, 99]}, "tokens is 9 in data row 2 (run a): that is less than at an earlier step"),
+        ({"total_params": [4e8, 4e8, 368123904, 4e8]}, "data row 3 (run b): with several experts"),
+        ({"total_params": [8e8, 8e8, 8e8, 8e8]}, "data row 1 (run a) (and in one other row): a dense model uses all"),
+        ({"routing_frequency": [0.5, 0.5, 1e-5, 0.5]}, "routing_frequency is 1e-05 in data row 3 (run b)"),
+        ({"size": "1B", "active_params": [1e9, 1e9, 4e9, 1e9]}, "differ more than twofold in active_params"),
+    ],
+)
+def test_hard_to_believe_is_a_warning(changes: dict, said: str) -> None:
+    assert any(said in warning for warning in table(**changes).warnings)
+    assert table().warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("column", "cells"), [("total_params", [4e8, 5e8, 5e8, 5e8]), ("seed", [1, 2, 2, 2]), ("size", list("abbb"))]
+)
+def test_a_run_is_one_model_throughout(column: str, cells: list) -> None:
+    with pytest.raises(InputError, match=f"{column} differs from the run's first row"):
+        table(**{column: cells})
+
+
+def test_columns_without_names() -> None:
+    with pytest.raises(InputError, match="several columns have no name"):
+        RunTable.from_frame(pd.DataFrame([["a", "", ""]], columns=pd.Index(["run_id", "", ""])), "mine.csv")
