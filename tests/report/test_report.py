@@ -148,8 +148,11 @@ ODD = {
 }
 
 
+QUICK = ("one run", "dense alone", "no dense")
+
+
 @pytest.mark.usefixtures("few_laws")
-@pytest.mark.parametrize("name", ODD)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.long] * (name not in QUICK)) for name in ODD])
 def test_odd_stores_have_a_page_too(tmp_path: Path, name: str) -> None:
     specs, endings, said = ODD[name]
     page = written(write_store(tmp_path / "store", specs, endings=endings), tmp_path / "out")

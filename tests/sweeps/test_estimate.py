@@ -185,6 +185,7 @@ def test_the_seconds_of_a_step_are_those_between_looks(monkeypatch: pytest.Monke
     assert next(looked).step < 40, "a trial is short"
 
 
+@pytest.mark.long
 def test_trial_steps_of_real_processes(tiny_corpus: Corpus, store: Store) -> None:
     runs = [planned(tiny_corpus, RouterSpec("s-base", experts), batch=16) for experts in (2, 4, 16)]
     runs += [planned(tiny_corpus, "dense"), planned(tiny_corpus, "dense", seed=1)]

@@ -199,6 +199,8 @@ def test_sigterm_leaves_a_checkpoint_of_the_step_at_hand(
     (saved,) = (int(path.name[5:]) for path in (folder / "checkpoints").glob("step-*"))
     assert saved == reached(folder) < steps
     assert f"the same command continues after step {saved}" in err
+    if not layout:
+        return  # that one process continues bit for bit, test_run.py has
     ended = trained_here(tiny_corpus, folder, **whole)
     assert ended.code == 0, ended.err
     assert f"continuing after step {saved}" in ended.err
