@@ -46,9 +46,9 @@ class Case:
 
     @property
     def long(self) -> bool:
-        """Left to `make test-all`: it waits for a server, unpacks what another reader has unpacked, or is every other
+        """Left to `make test-all`: it waits for a server, unpacks nothing in another way, or is every other
         one of the thousand combinations of what is damaged, how, and what is then done with it."""
-        again = "bomb" in self.name and not self.name.startswith("fit")
+        again = ("bomb" in self.name or "hollow" in self.name) and self.name != "fit: gzip bomb"
         other = self.damage is not None and zlib.crc32(self.name.encode()) % 2 == 0
         return "fetch --url http:" in self.line or again or other
 

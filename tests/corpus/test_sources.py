@@ -228,6 +228,7 @@ print(size, int(re.search(r"VmHWM:\\s*(\\d+)", Path("/proc/self/status").read_te
 """
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not Path("/proc/self/status").is_file(), reason="the peak of a process by itself is told by /proc")
 def test_equal_cells_are_not_held_together(tmp_path: Path) -> None:
     """A dictionary of one cell of 64 MB, and twelve rows that refer to it, in a file of some kilobytes."""

@@ -96,7 +96,7 @@ def test_statements_about_coefficients_need_more_than_their_order(built):
     assert verdicts["Routing improves on the dense model at every size"] == "holds"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_ranking_of_laws(built):
     for router, irreducible, paper in (("s_base", 21.4, 55.0), ("rl_r", 27.7, 54.6), ("hash", 27.2, 53.2)):
         table = built(f"ranking_{router}")

@@ -55,7 +55,10 @@ def run_tables(draw: st.DrawFn) -> RunTable:
     return RunTable.from_frame(frame, "drawn")
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.long] * (name not in ("runs.csv", "runs.parquet"))) for name in FORMATS],
+)
 @settings(max_examples=40, deadline=None)
 @given(table=run_tables())
 def test_round_trip_is_exact(name: str, table: RunTable) -> None:
