@@ -18,6 +18,7 @@ from routelaw.runs.table import RunTable
 
 GOOD = "run_id,router,experts,active_params,loss_validation\na,dense,1,1e6,3.5\nb,hash,8,1e6,3.25\n"
 FORMATS = ["runs.csv", "runs.csv.gz", "runs.csv.xz", "runs.csv.zst", "runs.parquet"]
+QUICK = ("runs.csv", "runs.parquet")
 
 words = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=8)
 names = words.map(lambda word: f"x{word}")
