@@ -26,7 +26,7 @@ from routelaw.errors import InputError, unwritable
 MOST_BYTES = 64 << 20
 """Bound for files of ours that are read whole: specs, manifests, states, logs of one run."""
 MOST_TOML_BYTES = 1 << 20
-"""Of a spec or sweep file, which people write. The time that TOML takes to parse grows faster than its length."""
+"""Bound for spec and sweep files, which people write. The time to parse TOML grows faster than its length."""
 DEEPEST = 64
 """Tables within tables, and parts of a dotted key; nothing of ours goes past five."""
 

@@ -19,7 +19,7 @@ from routelaw.formatting import shortened
 
 MOST_BYTES = 4 << 20
 PREFIX = "routelaw_plugin_"
-"""Of the module that a plugin becomes: what fails in one is known by it."""
+"""Prefix of the module name that a plugin gets: errors raised in a plugin are recognised by it."""
 
 _router_files: dict[str, str] = {}
 

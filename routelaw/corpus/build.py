@@ -39,7 +39,7 @@ from routelaw.errors import InputError
 TOKENIZER = "tokenizer.model"
 
 USUAL_SHARE, SMALL_SHARE = 0.005, 0.05
-"""Of documents held out: of text in general, and of the Python library, where the first would hold out two or three."""
+"""Share of documents held out: usually, and of the Python library, where the first would hold out two or three."""
 
 Progress = Callable[[str, int, int], None]
 """Told the phase, the bytes of the sources read in it, and all there are."""

@@ -25,7 +25,7 @@ LARGEST_PAGE = 448 << 20
 """Unpacked. Most writers begin a new page after a mebibyte, but Arrow only after a thousand rows, which may be books.
 Arrow takes four times as much: the page, a copy of a dictionary, the rows read, and room for them to grow."""
 LONGEST_HEADER = 1 << 24
-"""Of a page, as in Arrow."""
+"""Bound for the header of a page, the one that Arrow has."""
 INT32 = 5
 DEEPEST = 8
 

@@ -32,7 +32,7 @@ SEPARATOR_REACH = 32
 """Bytes at the end of what was read that may be the beginning of a separator."""
 BOM = b"\xef\xbb\xbf"
 LONGEST_RECORD = 64 << 20
-"""Of a JSON record: understood, it takes up to twenty times the memory of the line."""
+"""Most bytes of a JSON record: parsed, it takes up to twenty times the memory of the line."""
 
 
 @dataclass(frozen=True)

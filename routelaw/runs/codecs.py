@@ -15,7 +15,7 @@ from routelaw.errors import InputError
 from routelaw.files import read_bytes
 
 MOST_TABLE_BYTES = 256 << 20
-"""Of a table, unpacked: millions of rows. What is larger is refused before it fills the memory."""
+"""Bound for an unpacked table: millions of rows. What is larger is refused before it fills the memory."""
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 FOREIGN = {
     b"\x89PNG": "a PNG image",

@@ -21,9 +21,9 @@ from routelaw.runs.table import DESCRIPTION, LOSS_PREFIX, RunTable
 
 EVALUATIONS, LOG, SPEC, RESULT = "evaluations.jsonl", "log.jsonl", "spec.json", "result.json"
 MOST_LOG_BYTES = 512 << 20
-"""Of one file of JSON lines that is read whole."""
+"""Bound for a file of JSON lines that is read whole."""
 LONGEST_LINE = 16 << 20
-"""Of a log: with 512 experts in each of 32 blocks a row takes 300 kB."""
+"""Most bytes of a row of a log: with 512 experts in each of 32 blocks a row takes 300 kB."""
 
 
 def table_of(folders: Sequence[Path], source: str) -> RunTable:

@@ -25,7 +25,7 @@ from routelaw.specs.placement import canonical_placement, routed_positions
 from routelaw.specs.techniques import DENSE, canonical_router
 
 PLUGIN_DIGITS = 8
-"""Of a plugin's hash in the name of a variant: versions of a router are never averaged or fitted together unasked."""
+"""Digits of a plugin's hash in the name of a variant: versions of a router are never fitted together unasked."""
 USUAL_GROUP = 8
 """Sequences in a routing group that nobody asked for otherwise."""
 

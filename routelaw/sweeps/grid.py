@@ -29,7 +29,7 @@ from routelaw.specs.techniques import DENSE, canonical_router
 
 SET = "set"
 MOST_RUNS = 10_000
-"""Of all grids together; a value or two more and it would be millions."""
+"""Bound for all grids of a file together; a value or two more and it would be millions."""
 
 
 def combinations(grid: Mapping[str, Any], where: str) -> Iterator[dict[str, Any]]:

@@ -15,7 +15,7 @@ from routelaw.kernels.cpu_bfloat16 import make_safe
 from routelaw.specs.run import ExecutionSpec
 
 MOST_THREADS = 1024
-"""Of one process; torch itself ends without a word where the system has no more to give."""
+"""Most threads of one process; torch itself ends without a word where the system has no more to give."""
 TYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16}
 
 
