@@ -39,6 +39,14 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Where a browser or the interpreter is missing their tests skip: a log shows whether they were executed."""
+    passed = [report.nodeid for report in terminalreporter.stats.get("passed", [])]
+    for what, part in (("in Chromium", "in_browser.py"), ("in Triton's interpreter", "interpret")):
+        if count := sum(part in name for name in passed):
+            terminalreporter.write_line(f"{count} tests executed {what}")
+
+
 @pytest.fixture(autouse=True)
 def _own_plugins() -> Iterator[None]:
     """A law or router that a test loads as a plugin is gone after it: figures draw all laws there are."""
