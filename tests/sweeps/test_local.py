@@ -70,7 +70,8 @@ def test_a_crashed_run_does_not_stop_the_others(tiny_corpus: Corpus, store: Stor
     assert {e.run_id for e in events if isinstance(e, Started)} == {spec.run_id for spec in specs}
     assert {e.run_id for e in events if isinstance(e, RunEnded)} == {spec.run_id for spec in specs[1:]}
     [failed] = [e for e in events if isinstance(e, RunFailed)]
-    assert failed == RunFailed(breaks.run_id, "RuntimeError: this router breaks")
+    assert failed.run_id == breaks.run_id
+    assert failed.reason.endswith("breaks.py, line 7: RuntimeError: this router breaks.")
     by_id = {run.run_id: run for run in store.runs()}
     assert by_id[breaks.run_id].status == "failed"
     assert "RuntimeError: this router breaks" in (by_id[breaks.run_id].folder / "output.log").read_text()
