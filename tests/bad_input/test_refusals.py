@@ -36,7 +36,7 @@ class Case:
     """Makes the content of {bad}, if the line has one."""
     damage: Callable[[Path], None] | None = None
     parts: tuple[str, ...] = ()
-    """Of the place, that the damage is done to."""
+    """Parts of the sandbox that the damage is done to, and that are copied for it."""
     expected: str = REFUSED
 
     @property
