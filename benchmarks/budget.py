@@ -22,7 +22,7 @@ LATE = 60.0
 
 
 class Stopped(BaseException):
-    """No Exception, which benchmarks catch to go on with their next contestant."""
+    """No Exception, which benchmarks catch to go on with their next candidate."""
 
 
 @contextmanager

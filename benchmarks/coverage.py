@@ -100,7 +100,7 @@ def noise_sds(fit: Fit, member_NG: Array, tilt_NG: Array) -> dict[str, tuple[flo
 # -- the methods: each gives the ends of every quantity's interval on its own scale, (Q, 2) --------------------
 
 
-def ends_of(quantities: list[Quantity], intervals: list[Interval]) -> Array:
+def offsets_of(quantities: list[Quantity], intervals: list[Interval]) -> Array:
     def scaled(quantity: Quantity, value: float, is_open: bool, side: float) -> float:
         if is_open:
             return side * np.inf
@@ -131,11 +131,11 @@ def jackknife(fit: Fit, quantities: list[Quantity]) -> Array:
 def bootstraps(fit: Fit, quantities: list[Quantity], profile_Q2: Array, seed: int) -> dict[str, Array]:
     size_draws = bootstrap(fit, "size-bootstrap", SIZE_DRAWS, seed)
     case_draws = bootstrap(fit, "case-bootstrap", CASE_DRAWS, seed)
-    stretched_Q2 = ends_of(quantities, [size_draws.interval(q, LEVEL) for q in quantities])
+    stretched_Q2 = offsets_of(quantities, [size_draws.interval(q, LEVEL) for q in quantities])
     estimate_Q1 = np.array([q.of(fit.params_BP) for q in quantities])
     plain_Q2 = estimate_Q1 + (stretched_Q2 - estimate_Q1) / small_sample_stretch(size_draws.clusters, LEVEL)
     return {
-        "case bootstrap": ends_of(quantities, [case_draws.interval(q, LEVEL) for q in quantities]),
+        "case bootstrap": offsets_of(quantities, [case_draws.interval(q, LEVEL) for q in quantities]),
         "size bootstrap, plain": plain_Q2,
         "size bootstrap, stretched": stretched_Q2,
         "hull of profile and stretched": np.stack(
@@ -148,7 +148,7 @@ def one_repeat(law: str, noise: str, data: Path | None, boots: int, repeat: int)
     truth = truth_of(law, data)
     points = truth.simulate(noise, np.random.default_rng([LAWS.index(law), NOISES.index(noise), repeat]))
     fit = fit_law(law, points)
-    profile_Q2 = ends_of(truth.quantities, profile_intervals(fit, truth.quantities, LEVEL))
+    profile_Q2 = offsets_of(truth.quantities, profile_intervals(fit, truth.quantities, LEVEL))
     found = {"profile": profile_Q2, "size jackknife, t": jackknife(fit, truth.quantities)}
     return found | (bootstraps(fit, truth.quantities, profile_Q2, repeat) if repeat < boots else {})
 

@@ -37,13 +37,13 @@ WANTED = 1.25
 
 
 @dataclass
-class Contestant:
+class Candidate:
     spec: RunSpec
     model: Transformer
     optimizer: Optimizer
 
     @classmethod
-    def of(cls, size: str, router: RouterSpec, vocabulary: int) -> Contestant:
+    def of(cls, size: str, router: RouterSpec, vocabulary: int) -> Candidate:
         model = ModelSpec(get_size(size), vocabulary, LENGTH)
         spec = RunSpec(model, router, TrainSpec(steps=1000, batch=BATCH), corpus="random tokens")
         built = Transformer(spec)
@@ -57,15 +57,15 @@ class Contestant:
 
 def measure(size: str, vocabulary: int, rounds: int) -> tuple[float, dict[str, float]]:
     """Median seconds of a dense step, and the median ratio of each router's step to it."""
-    dense = Contestant.of(size, RouterSpec(), vocabulary)
-    routed = {name: Contestant.of(size, RouterSpec(name, EXPERTS), vocabulary) for name in ROUTERS}
+    dense = Candidate.of(size, RouterSpec(), vocabulary)
+    routed = {name: Candidate.of(size, RouterSpec(name, EXPERTS), vocabulary) for name in ROUTERS}
     generator = torch.Generator().manual_seed(0)
     of_dense: list[float] = []
     ratios: dict[str, list[float]] = {name: [] for name in routed}
     for step in range(rounds + 1):
         tokens_BS = torch.randint(vocabulary, (BATCH, LENGTH + 1), generator=generator)
         plain = dense.seconds(tokens_BS, step)
-        taken = {name: contestant.seconds(tokens_BS, step) for name, contestant in routed.items()}
+        taken = {name: candidate.seconds(tokens_BS, step) for name, candidate in routed.items()}
         if step == 0:  # fills memory and caches
             continue
         of_dense.append(plain)

@@ -138,7 +138,7 @@ def main() -> int:
             "trial_steps": round(tried.wall_seconds / wall, 3),
             "measured_here": round(known.wall_seconds / wall_again, 3),
             "trial_steps_median_run": round(statistics.median(ratios(tried, taken)), 3),
-            "host_memory": round(max(run.need.host for run in tried.runs) / largest, 3),
+            "host_memory": round(max(run.required.host for run in tried.runs) / largest, 3),
         }
         console.print(load())
     console.print(f"whole sweep, predicted over measured, {asked.jobs} at a time: {figures}")

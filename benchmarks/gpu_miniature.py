@@ -200,7 +200,7 @@ def measure(size: str, router: str, options: argparse.Namespace, caches: Path, f
 
 
 def totals(what: str, prefix: str, each: list[dict[str, float]]) -> dict[str, float]:
-    """Of processes that ran side by side; printed, too."""
+    """Totals of processes that ran side by side; printed, too."""
     rates, begun = [one["tokens"] / one["seconds"] for one in each], max(one["begun_s"] for one in each)
     words = f"{sum(rates) / 1e6:.3f}M tokens/s, {sum(rates) / TARGET:.2f} of the target"
     print(f"  {what}: {words}, begun within {begun:.1f} s", flush=True)
@@ -233,7 +233,7 @@ def tried(what: str, work: Callable[[dict[str, float]], None], figures: dict[str
 
 
 def best(figures: dict[str, float]) -> dict[str, float]:
-    """Of each row, the most tokens per second whatever the number of processes."""
+    """The most tokens per second of each row, whatever the number of processes."""
     found: dict[str, float] = {}
     for key, value in figures.items():
         if key.endswith("/tokens_per_s"):

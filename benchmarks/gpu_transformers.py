@@ -31,7 +31,7 @@ from ledger import rounded
 from torch import Tensor, nn
 from transformers_models import FORMS, built_theirs, loss_of
 
-from routelaw.bench.clock import CUDA, DEVICE, Work, here, peak_mib, race, reason, recorded, release
+from routelaw.bench.clock import CUDA, DEVICE, Work, here, peak_mib, reason, recorded, release, time_interleaved
 from routelaw.bench.models import PAPER_BATCH, built, optimizer_alone
 from routelaw.specs.run import ModelSpec, RouterSpec, RunSpec, TrainSpec
 from routelaw.specs.sizes import get_size
@@ -54,7 +54,7 @@ class Parts:
 
 
 @dataclass
-class Contestant:
+class Candidate:
     model: nn.Module
     loss: Callable[[], Tensor]
     optimizers: dict[str, Callable[[], Parts]]
@@ -68,10 +68,10 @@ class Contestant:
             parameter.grad = None
 
 
-Makers = dict[str, Callable[[], Contestant]]
+Makers = dict[str, Callable[[], Candidate]]
 
 
-def ours(router: RouterSpec, positions: str, options: argparse.Namespace) -> Contestant:
+def ours(router: RouterSpec, positions: str, options: argparse.Namespace) -> Candidate:
     shape = ModelSpec(get_size(options.size), options.vocabulary, options.length, positions)
     spec = RunSpec(shape, router, TrainSpec(steps=1000, batch=options.sequences), corpus="random tokens")
     model, tokens_BS = built(spec, compiled=CUDA), tokens(options)
@@ -93,10 +93,10 @@ def ours(router: RouterSpec, positions: str, options: argparse.Namespace) -> Con
             partial(optimizer_alone, optimizer, lambda: loss().backward()),
         )
 
-    return Contestant(model, loss, {"masters": masters}, lambda: torch.stack(shares).mean().item() if shares else 1.0)
+    return Candidate(model, loss, {"masters": masters}, lambda: torch.stack(shares).mean().item() if shares else 1.0)
 
 
-def theirs(experts: int, form: str, options: argparse.Namespace) -> Contestant:
+def theirs(experts: int, form: str, options: argparse.Namespace) -> Candidate:
     model = built_theirs(get_size(options.size), options.vocabulary, options.length, experts, form)
     loss, tokens_BS = loss_of(model, form), tokens(options)
     train = TrainSpec(steps=1000, batch=options.sequences)
@@ -106,7 +106,7 @@ def theirs(experts: int, form: str, options: argparse.Namespace) -> Contestant:
 
         def step() -> None:
             loss(tokens_BS).backward()
-            optimizer.gather()
+            optimizer.accumulate_gradients()
             norm = optimizer.gradient_norm()
             optimizer.step(train.learning_rate, norm, torch.isfinite(norm))
             optimizer.clear()
@@ -129,28 +129,28 @@ def theirs(experts: int, form: str, options: argparse.Namespace) -> Contestant:
 
         return Parts(step, alone)
 
-    return Contestant(model, lambda: loss(tokens_BS), {"masters": masters, "bf16": bf16})
+    return Candidate(model, lambda: loss(tokens_BS), {"masters": masters, "bf16": bf16})
 
 
 def tokens(options: argparse.Namespace) -> Tensor:
     return torch.randint(options.vocabulary, (options.sequences, options.length + 1), device=DEVICE)
 
 
-def kept_mib(contestant: Contestant) -> float:
+def kept_mib(candidate: Candidate) -> float:
     if not CUDA:
         return float("nan")
     torch.cuda.synchronize()
     before = torch.cuda.memory_allocated()
-    loss = contestant.loss()
+    loss = candidate.loss()
     held = (torch.cuda.memory_allocated() - before) / 2**20
     loss.backward()
-    contestant.model.zero_grad(set_to_none=True)
+    candidate.model.zero_grad(set_to_none=True)
     return held
 
 
 def measure(makers: Makers, whole: bool, options: argparse.Namespace, found: dict[str, dict[str, float]]) -> None:
     """Those that are there together are timed in turn. Figures are left in `found` as they come."""
-    there: dict[str, Contestant] = {}
+    there: dict[str, Candidate] = {}
     for name, make in makers.items():
         try:
             there[name] = make()
@@ -177,16 +177,16 @@ def measure(makers: Makers, whole: bool, options: argparse.Namespace, found: dic
 
 def timed(works: dict[str, Work], way: Callable[[Work], Work] | None = None) -> dict[str, float]:
     """Milliseconds of those that ran; of the others, why not."""
-    ran = race(works, budget_s=8.0, way=way)
+    ran = time_interleaved(works, budget_s=8.0, way=way)
     for name, why in ran.failures.items():
         print(f"  {name} failed: {why}", flush=True)
     return ran.ms
 
 
 def cases(options: argparse.Namespace) -> dict[str, tuple[Makers, bool, bool]]:
-    """Contestants, whether all fit on the device together, and whether their optimisers do."""
+    """Candidates, whether all fit on the device together, and whether their optimisers do."""
 
-    def routed(name: str, experts: int, capacity: float = 0.0) -> Callable[[], Contestant]:
+    def routed(name: str, experts: int, capacity: float = 0.0) -> Callable[[], Candidate]:
         router = RouterSpec(name, experts, routing_frequency=1.0, capacity_factor=capacity)
         return lambda: ours(router, "rope", options)
 
@@ -247,7 +247,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--quick", action="store_true", help="tiny models, to see that it works; leaves no line")
     parser.add_argument("--cases", nargs="+", default=["dense", "e8", "e64"])
-    parser.add_argument("--only", nargs="+", default=[], help="contestants; by default all")
+    parser.add_argument("--only", nargs="+", default=[], help="candidates; by default all")
     parser.add_argument("--size", default="370M")
     parser.add_argument("--sequences", type=int, default=16)
     parser.add_argument("--length", type=int, default=2048)

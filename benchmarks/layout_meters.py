@@ -65,7 +65,7 @@ def counted(parallel: Parallel) -> Iterator[Counter[str]]:
         sent[REDUCE] += _bytes(input) * _others(group)
 
     def all_reduce(tensor: Tensor, *_: Any, group: Any = None, **__: Any) -> None:
-        among = group is parallel.tensor.group and tensor.ndim > 0
+        among = group is parallel.tensor.process_group and tensor.ndim > 0
         sent[TENSOR if among else SMALL] += 2 * _bytes(tensor) * _others(group)
 
     def all_to_all(_: Tensor, x: Tensor, received: Any = None, rows: Any = None, group: Any = None) -> None:

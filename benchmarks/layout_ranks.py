@@ -47,12 +47,12 @@ class Case:
     peak: bool = True
     """Whether to look for the most memory at one moment, which takes a while."""
     rounds: int = 0
-    """Of as many steps, over which the loopback interface is watched."""
+    """Rounds of as many steps, over which the loopback interface is watched."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """Of one process."""
+    """What was measured in one process."""
 
     held: dict[str, int]
     """Bytes of parameters (while they compute), masters, optimizer and gradients."""
@@ -69,7 +69,7 @@ class Measured:
 
 
 def measured(cases: Sequence[Case]) -> list[list[Measured]]:
-    """Of every case, by rank. All cases are of equally many processes, which are started once."""
+    """Measurements of every case, by rank. All cases are of equally many processes, which are started once."""
     with torch.multiprocessing.Manager() as manager:
         told = manager.dict()
         torch.multiprocessing.spawn(_measure, (free_ports(len(cases)), list(cases), told), nprocs=cases[0].layout.world)
@@ -104,7 +104,7 @@ def measure(case: Case, parallel: Parallel, meshes: Meshes | None) -> Measured:
     held: dict[str, int] = {}
     _look_before_step(optimizer, held)
     step(0)  # makes the statistics
-    held["optimizer"] = stored(v for state in optimizer.adamw.state.values() for v in state.values())
+    held["optimizer"] = stored(v for state in optimizer.statistics.values() for v in state.values())
     held["masters"] = stored(m for n, m in optimizer.masters.items() if _is_master(m, optimizer.parameters[n]))
     held["parameters"], kept = _forward(model, tokens_BS, case.micro_batches)
     most = _most_alive(model, optimizer, step) if case.peak else None

@@ -55,7 +55,7 @@ def most_over(one: Errors, other: Errors) -> float:
 
 
 def gradients(model: Transformer, tokens_BS: Tensor, step: int) -> tuple[dict[str, Tensor], list[Tensor]]:
-    """Of the loss of a training step, in float64, and the experts chosen in each routed layer."""
+    """Gradients of the loss of a training step, in float64, and the experts chosen in each routed layer."""
     number = torch.full((), step, dtype=torch.int64, device=tokens_BS.device)
     ids_BS, target_T = tokens_BS[:, :-1], tokens_BS[:, 1:].flatten()
     output = model(ids_BS, step_context(model.spec, number, ids_BS, 0))

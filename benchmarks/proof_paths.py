@@ -54,7 +54,7 @@ class Way:
     """Steps as CUDA graphs; not where a plain form asks the device for a value."""
     dtype: torch.dtype = DTYPE
     moments: torch.dtype | None = None
-    """Of AdamW, where they are not float32."""
+    """Type of AdamW's moments, where they are not float32."""
     recompute: bool = False
 
     def model(self, spec: RunSpec, seed: int) -> Transformer:
@@ -102,35 +102,35 @@ def _(
     return g_GE, g_GE.new_empty(len(g_GE), dtype=torch.int64), g_GE.new_empty(len(g_GE))
 
 
-def slices(ends_E: Tensor) -> Iterator[tuple[int, slice]]:
-    return ((expert, slice(a, b)) for expert, (a, b) in enumerate(pairwise([0, *ends_E.tolist()])))
+def slices(offsets_E: Tensor) -> Iterator[tuple[int, slice]]:
+    return ((expert, slice(a, b)) for expert, (a, b) in enumerate(pairwise([0, *offsets_E.tolist()])))
 
 
 @torch.library.custom_op("proof::product", mutates_args=())
-def sliced_product(x_ND: Tensor, weight_EDF: Tensor, ends_E: Tensor) -> Tensor:
+def sliced_product(x_ND: Tensor, weight_EDF: Tensor, offsets_E: Tensor) -> Tensor:
     y_NF = x_ND.new_zeros(x_ND.shape[0], weight_EDF.shape[2])
-    for expert, rows in slices(ends_E):
+    for expert, rows in slices(offsets_E):
         y_NF[rows] = x_ND[rows] @ weight_EDF[expert]
     return y_NF
 
 
 @sliced_product.register_fake
-def _(x_ND: Tensor, weight_EDF: Tensor, ends_E: Tensor) -> Tensor:
+def _(x_ND: Tensor, weight_EDF: Tensor, offsets_E: Tensor) -> Tensor:
     return x_ND.new_empty(x_ND.shape[0], weight_EDF.shape[2])
 
 
 @torch.library.custom_op("proof::product_gradients", mutates_args=())
-def sliced_gradients(gradient_NF: Tensor, x_ND: Tensor, weight_EDF: Tensor, ends_E: Tensor) -> tuple[Tensor, Tensor]:
+def sliced_gradients(gradient_NF: Tensor, x_ND: Tensor, weight_EDF: Tensor, offsets_E: Tensor) -> tuple[Tensor, Tensor]:
     of_x_ND = x_ND.new_zeros(x_ND.shape)
     of_weight_EDF = weight_EDF.new_zeros(weight_EDF.shape)
-    for expert, rows in slices(ends_E):
+    for expert, rows in slices(offsets_E):
         of_x_ND[rows] = gradient_NF[rows] @ weight_EDF[expert].T
         of_weight_EDF[expert] = x_ND[rows].T @ gradient_NF[rows]
     return of_x_ND, of_weight_EDF
 
 
 @sliced_gradients.register_fake
-def _(gradient_NF: Tensor, x_ND: Tensor, weight_EDF: Tensor, ends_E: Tensor) -> tuple[Tensor, Tensor]:
+def _(gradient_NF: Tensor, x_ND: Tensor, weight_EDF: Tensor, offsets_E: Tensor) -> tuple[Tensor, Tensor]:
     return x_ND.new_empty(x_ND.shape), weight_EDF.new_empty(weight_EDF.shape)
 
 
@@ -146,7 +146,7 @@ sliced_product.register_autograd(_backward, setup_context=_keep)
 
 
 def plain_nll(model: Transformer, hidden_TD: Tensor, target_T: Tensor) -> Tensor:
-    """Of all logits at once."""
+    """The negative log-likelihood from all logits at once."""
     logits_TV = hidden_TD @ model.embedding.T
     wide = torch.promote_types(logits_TV.dtype, torch.float32)
     return F.cross_entropy(logits_TV.to(wide), target_T, reduction="none")
@@ -166,10 +166,10 @@ def widened_routers() -> Iterator[None]:
 
 
 def plain_order(expert_N: Tensor, kept_N: Tensor, experts: int) -> tuple[Tensor, Tensor, Tensor]:
-    queue_N = torch.where(kept_N, expert_N, experts)
-    order_N = torch.argsort(queue_N, stable=True)
-    number_E = torch.arange(experts, device=queue_N.device)
-    return order_N, torch.argsort(order_N), (queue_N[:, None] <= number_E).sum(0, dtype=torch.int32)
+    sorted_expert_N = torch.where(kept_N, expert_N, experts)
+    order_N = torch.argsort(sorted_expert_N, stable=True)
+    number_E = torch.arange(experts, device=sorted_expert_N.device)
+    return order_N, torch.argsort(order_N), (sorted_expert_N[:, None] <= number_E).sum(0, dtype=torch.int32)
 
 
 def plain_rows(x_ND: Tensor, place_N: Tensor, kept_N: Tensor, k: int) -> Tensor:

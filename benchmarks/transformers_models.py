@@ -26,7 +26,7 @@ BACKEND = "inductor" if CUDA else "aot_eager"
 
 
 def intermediate(width: int) -> int:
-    """Of the gated FFW with the FLOPs of an ungated one of 4d."""
+    """The width of a gated FFW with the FLOPs of an ungated one of 4d."""
     return max(STEP, round(8 * width / 3 / STEP) * STEP)
 
 

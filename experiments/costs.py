@@ -23,7 +23,7 @@ PAPER, MINIATURE = "paper.toml", "miniature.toml"
 FORWARD_AND_BACKWARD = 3
 """A backward pass costs about two forward ones."""
 VOCABULARY = 2048
-"""Of a corpus built as miniature.toml says; paper.toml has its own."""
+"""Vocabulary of a corpus built as miniature.toml says; paper.toml has its own."""
 
 
 def studies() -> list[Path]:

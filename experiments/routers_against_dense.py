@@ -6,7 +6,7 @@
 Trains dense, switch, s-base, base, hash and rl-r on the text of the running Python's standard library (built in a
 minute, vocabulary 2048), sequences of 128, 32 a step, AdamW at 3e-3, and prints the final validation loss of each
 against dense, with the spread of the seeds. Cost: about five minutes a run on one core; twelve runs. Result and date:
-LOG.md.
+docs/log/2026-11-15-routers-against-dense.md.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ Routers that balance whole groups in training (s-base, base; any router through 
 at later ones too: the side channel for which the paper shuffles tokens between groups. For every router this replaces
 all tokens from t on, in untrained models and in the trained runs given, and prints which share of the decisions
 before t changed, and the loss there, in training; in evaluation nothing may change. Cost: seconds. Result and date:
-LOG.md.
+docs/log/2026-11-15-training-side-channel.md.
 """
 
 from __future__ import annotations

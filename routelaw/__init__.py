@@ -1,6 +1,25 @@
 """routelaw: the workbench for routed language models and their scaling laws.
 
-The names below are what a user types. They load on first use, so `import routelaw` costs nothing.
+    import routelaw as rl
+
+    # Text to tokens, a trained model, other texts; then many runs.
+    rl.build_corpus(["texts/"], "corpus", vocabulary=2048)
+    run = rl.train(corpus="corpus", size="0.2M", router="s-base", experts=8, steps=500).finish()
+    run.evaluate("my_text.txt").bits_per_byte
+    store = rl.run_sweep(rl.load_sweep("my_sweep.toml"), "runs", jobs=2).finish()
+
+    # Losses, yours or a CSV of anyone's: laws and routers compared, a law fitted, and how far to trust it.
+    table = rl.read_runs("runs")
+    rl.compare(table)
+    fit = rl.fit_law("irreducible", rl.select_points(table, "s-base"))
+    rl.judge(fit)
+
+    # Which model for a budget; one page with all of it.
+    rl.plan(rl.Budget(memory_bytes=24e9, flops_per_token=1e9), table)
+    rl.write_report("runs", "report")
+
+The names below are what a user types. They load on first use, so `import routelaw` costs nothing, and only those that
+train need torch. `help(rl.train)` and so on show an example of each; the tests run them.
 """
 
 from __future__ import annotations
@@ -9,23 +28,47 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from routelaw.corpus import Corpus, Reading, build_corpus, open_corpus
     from routelaw.errors import InputError
     from routelaw.fitting import Fit, Points, fit_law, select_points
     from routelaw.fitting.compare import compare_routers, rank_laws
-    from routelaw.fitting.judgement import Judgement, judge
+    from routelaw.fitting.comparison import Comparison, compare
+    from routelaw.fitting.fit_report import FitReport, judge
     from routelaw.laws import Law, Parameter, PowerSum, all_laws, coefficient, get_law, load_law
     from routelaw.plans.budget import Budget, best_models
+    from routelaw.plans.equivalents import equivalents
     from routelaw.plans.literature import published
+    from routelaw.plans.plan import Plan, plan
+    from routelaw.plans.predictor import Predictor
+    from routelaw.report.runs_report import write_report
+    from routelaw.routers.router import load_router
     from routelaw.runs.files import read_runs, write_runs
+    from routelaw.runs.store import Store
     from routelaw.runs.table import RunTable
     from routelaw.specs.counting import count
+    from routelaw.specs.run import ModelSpec, RouterSpec, RunSpec, TrainSpec
     from routelaw.specs.sizes import PAPER_SIZES, get_size
+    from routelaw.sweeps.one_run import Training, train
+    from routelaw.sweeps.run_sweep import Ray, SweepTraining, load_sweep, run_sweep
+    from routelaw.sweeps.sweep import Sweep
+    from routelaw.training.trained import Run
 
 _HOME = {
+    "Corpus": "corpus",
+    "Reading": "corpus",
+    "build_corpus": "corpus",
+    "open_corpus": "corpus",
     "InputError": "errors",
-    "RunTable": "runs.table",
-    "read_runs": "runs.files",
-    "write_runs": "runs.files",
+    "Fit": "fitting",
+    "Points": "fitting",
+    "fit_law": "fitting",
+    "select_points": "fitting",
+    "Comparison": "fitting.comparison",
+    "compare": "fitting.comparison",
+    "compare_routers": "fitting.compare",
+    "rank_laws": "fitting.compare",
+    "FitReport": "fitting.fit_report",
+    "judge": "fitting.fit_report",
     "Law": "laws",
     "Parameter": "laws",
     "PowerSum": "laws",
@@ -33,25 +76,42 @@ _HOME = {
     "coefficient": "laws",
     "get_law": "laws",
     "load_law": "laws",
-    "Points": "fitting",
-    "select_points": "fitting",
-    "Fit": "fitting",
-    "fit_law": "fitting",
-    "Judgement": "fitting.judgement",
-    "judge": "fitting.judgement",
-    "rank_laws": "fitting.compare",
-    "compare_routers": "fitting.compare",
     "Budget": "plans.budget",
     "best_models": "plans.budget",
     "published": "plans.literature",
+    "equivalents": "plans.equivalents",
+    "Predictor": "plans.predictor",
+    "Plan": "plans.plan",
+    "plan": "plans.plan",
+    "write_report": "report.runs_report",
+    "load_router": "routers.router",
+    "read_runs": "runs.files",
+    "write_runs": "runs.files",
+    "Store": "runs.store",
+    "RunTable": "runs.table",
     "count": "specs.counting",
+    "ModelSpec": "specs.run",
+    "RouterSpec": "specs.run",
+    "RunSpec": "specs.run",
+    "TrainSpec": "specs.run",
     "PAPER_SIZES": "specs.sizes",
     "get_size": "specs.sizes",
+    "Training": "sweeps.one_run",
+    "train": "sweeps.one_run",
+    "Ray": "sweeps.run_sweep",
+    "SweepTraining": "sweeps.run_sweep",
+    "load_sweep": "sweeps.run_sweep",
+    "run_sweep": "sweeps.run_sweep",
+    "Sweep": "sweeps.sweep",
+    "Run": "training.trained",
 }
 __all__ = [
-    "PAPER_SIZES", "Budget", "Fit", "InputError", "Judgement", "Law", "Parameter", "Points", "PowerSum", "RunTable",
-    "all_laws", "best_models", "coefficient", "compare_routers", "count", "fit_law", "get_law", "get_size", "judge",
-    "load_law", "published", "rank_laws", "read_runs", "select_points", "write_runs",
+    "PAPER_SIZES", "Budget", "Comparison", "Corpus", "Fit", "FitReport", "InputError", "Law", "ModelSpec",
+    "Parameter", "Plan", "Points", "PowerSum", "Predictor", "Ray", "Reading", "RouterSpec", "Run", "RunSpec",
+    "RunTable", "Store", "Sweep", "SweepTraining", "TrainSpec", "Training", "all_laws", "best_models",
+    "build_corpus", "coefficient", "compare", "compare_routers", "count", "equivalents", "fit_law", "get_law",
+    "get_size", "judge", "load_law", "load_router", "load_sweep", "open_corpus", "plan", "published", "rank_laws",
+    "read_runs", "run_sweep", "select_points", "train", "write_report", "write_runs",
 ]  # fmt: skip
 __version__ = "0.1.0"
 

@@ -9,6 +9,12 @@ class InputError(ValueError):
     """Wrong input. The message is one sentence that says what is wrong, where, and what to do.
 
     The command line prints it and exits with code 2; nothing has been written when it is raised.
+
+    >>> try:
+    ...     rl.get_size("371M")
+    ... except rl.InputError as error:
+    ...     print(str(error).partition(";")[0])
+    Unknown size '371M' (did you mean '370M'?)
     """
 
 

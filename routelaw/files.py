@@ -8,6 +8,7 @@ through. A file is written beside its name and renamed, so that it appears whole
 from __future__ import annotations
 
 import errno
+import gc
 import hashlib
 import json
 import math
@@ -59,7 +60,7 @@ def read_bytes(path: str | Path, most: int = MOST_BYTES) -> bytes:
     """The whole content of a regular file of at most so many bytes."""
     with open_regular(path) as file:
         try:
-            content = file.read(most + 1)
+            content = _read_at_most(file, most + 1)
         except OSError as error:
             raise InputError(f"{path}: cannot be read ({reason_of(error)}).") from None
     if content is None:  # a file of /proc that has nothing to say yet
@@ -69,6 +70,16 @@ def read_bytes(path: str | Path, most: int = MOST_BYTES) -> bytes:
     return content
 
 
+def _read_at_most(file: IO[bytes], most: int) -> bytes | None:
+    """So many bytes or all there are. Memory is asked for by the size that the file says it has: a buffer for the bound
+    would cost a small file a hundred times its reading. Files of /proc say 0."""
+    expected = os.fstat(file.fileno()).st_size + 1
+    content = file.read(min(expected, most))
+    if content is None or len(content) < expected or len(content) == most:
+        return content
+    return content + (file.read(most - len(content)) or b"")
+
+
 def read_json(path: str | Path, most: int = MOST_BYTES) -> Any:
     return parse_json(read_bytes(path, most), str(path))
 
@@ -76,13 +87,43 @@ def read_json(path: str | Path, most: int = MOST_BYTES) -> Any:
 def parse_json(content: bytes | str, where: str) -> Any:
     """JSON as we write it: UTF-8, finite numbers, integers of 64 bits, bounded nesting. Anything else is damage."""
     try:
-        value = json.loads(content, parse_constant=_no_constant, parse_int=_integer, parse_float=_finite)
+        value = _parsed(content)
         if _may_be_odd(content):
             check_plain(value)
     except (ValueError, RecursionError) as error:
         why = "it is nested too deeply" if isinstance(error, RecursionError) else str(error).rstrip(".")
         raise InputError(f"{where} is damaged: not the JSON that was written ({why:.200}).") from None
     return value
+
+
+def _parsed(content: bytes | str) -> Any:
+    """Where no number can be too large for a float, none has to be looked at: logs are long, and mostly numbers."""
+    text = content if isinstance(content, str) else content.decode(json.detect_encoding(content), "surrogatepass")
+    if _LARGE_EXPONENT.search(text) or _has_long_number(text) or text.startswith("\ufeff"):
+        return json.loads(content, parse_constant=_no_constant, parse_int=_integer, parse_float=_finite)
+    return _DECODER.decode(text)
+
+
+_LARGE_EXPONENT = re.compile(r"[eE]\+?\d\d\d")
+_BLOCK = 150
+"""A float of more than 308 digits has a block of so many that holds nothing else, wherever blocks begin."""
+
+
+def _has_long_number(text: str) -> bool:
+    return any(text[at : at + _BLOCK].isdigit() for at in range(0, len(text) - _BLOCK, _BLOCK))
+
+
+@contextmanager
+def without_collection() -> Iterator[None]:
+    """Do without Python's search for cycles while much is read: JSON has none, and the search looks at all that was
+    read before, again and again."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def read_toml(path: str | Path) -> dict[str, Any]:
@@ -223,6 +264,9 @@ def _integer(digits: str) -> int:
     if len(digits) > 20:
         raise ValueError("an integer does not fit in 64 bits")
     return int(digits)
+
+
+_DECODER = json.JSONDecoder(parse_constant=_no_constant, parse_int=_integer)
 
 
 def _finite(digits: str) -> float:

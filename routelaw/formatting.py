@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import html
+import math
+from collections.abc import Sequence
+
 LONGEST = 60
 
 
@@ -18,3 +22,38 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def number(value: float, digits: int = 4) -> str:
+    """A parameter or quantity as people write it; sizes in K, M, B, T."""
+    if value is None or math.isnan(value):
+        return "–"
+    if math.isinf(value):
+        return "∞" if value > 0 else "−∞"
+    # The unit is that of the rounded number: 999.9B reads 1T, not 1e+03B.
+    rounded = abs(float(f"{value:.3g}"))
+    if 1e5 <= rounded < 1e15:
+        for scale, unit in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "K")):
+            if rounded >= scale:
+                return f"{value / scale:.3g}{unit}"
+    return f"{value:.{digits}g}"
+
+
+def text_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Columns side by side, as a terminal shows them."""
+    cells = [[printable(cell) for cell in row] for row in (header, *rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in cells)
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def html_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """The same as HTML, as a notebook shows it. What comes from data is escaped."""
+    head = "".join(f"<th>{html.escape(cell)}</th>" for cell in header)
+    body = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def html_lines(lines: Sequence[str]) -> str:
+    """Sentences below each other, escaped."""
+    return "".join(f"<div>{html.escape(line)}</div>" for line in lines)

@@ -31,14 +31,13 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from hypothesis.database import DirectoryBasedExampleDatabase
 
-from routelaw.cli.run_tables import gather_tables
 from routelaw.corpus import Corpus, Reading, build_corpus, open_corpus
 from routelaw.corpus.manifest import _digest
 from routelaw.errors import InputError
 from routelaw.runs.files import read_runs, write_runs
 from routelaw.runs.table import RunTable
 from routelaw.specs.architecture import Architecture
-from routelaw.specs.files import from_mapping, from_stored, run_spec, to_mapping
+from routelaw.specs.files import from_mapping, from_stored, gather_tables, run_spec, to_mapping
 from routelaw.specs.run import ExecutionSpec, ModelSpec, RouterSpec, RunSpec, TrainSpec
 from routelaw.training.checkpoint import Damaged, latest_checkpoint, load_checkpoint, rendered
 from routelaw.training.run import run
@@ -236,7 +235,7 @@ def specs(world: World, mutations: list[tuple], tree: list[tuple] | None) -> boo
     file = world.folder / "mutated.toml"
     file.write_bytes(mutated(world.spec, mutations) if tree is None else _as_toml(world.spec, tree))
     try:
-        values = gather_tables(file, {}, [])
+        values = gather_tables(file)
         values.pop("corpus", None)
         execution = from_mapping(ExecutionSpec, values.pop("execution", {}), "execution")
         spec = run_spec(values, "corpus", str(file))

@@ -6,7 +6,7 @@
 `predict` refuses a table that holds runs of the size, or lacks some of the studies that predictions stand on
 (--incomplete goes on all the same, and the file says so), and does not write over predictions. What could not be
 predicted is in the file, with the reason. Commit it before the first of these runs is trained: whether that was so is
-told by what the runs recorded (precedence.py).
+told by what the runs recorded (preregistration.py).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import pandas as pd
 from experiments.miniature.effects import LEVEL, student
 from experiments.miniature.ended import SPECS, specs_in
 from experiments.miniature.laws import fits_of, routers_of
-from experiments.miniature.precedence import FILE, hash_of
+from experiments.miniature.preregistration import FILE, hash_of
 from experiments.miniature.studies import MAIN, specs_of
 from experiments.miniature.study import VALIDATION, Study, plain
 from routelaw.errors import InputError

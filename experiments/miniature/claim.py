@@ -88,7 +88,7 @@ class Test:
 
 
 def weakest(effects: Mapping[str, tuple[Effect, Effect]]) -> tuple[str, Effect]:
-    """Of several effects that must all be positive, the one with the lowest lower end.
+    """The one with the lowest lower end, of several effects that must all be positive.
 
     Each comes with a usual interval and a wider one that allows for their number. All hold if the lowest lower end
     does; one fails if an upper end, of the wider interval, lies below: with many, one would fall below by chance.

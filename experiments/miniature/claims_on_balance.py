@@ -17,7 +17,7 @@ from routelaw.laws.law import Array
 
 DRAWS = 4000
 SAME_SHARE = 0.05
-"""Of the assignments: less over-subscription than this is no difference."""
+"""Share of the assignments: less over-subscription than this is no difference."""
 LEAST, MOST = 1e-3, 1.0
 """Balance weights over which the paper calls S-BASE robust."""
 STEADY = "s-base"

@@ -210,7 +210,7 @@ def baseline_best(study: Study) -> Found:
 
 
 def _named(variant: str) -> str:
-    """Of RL-R, `variant=G,reward=p` as "G (reward p)"."""
+    """A variant of RL-R in words: `variant=G,reward=p` as "G (reward p)"."""
     parts = parts_of(variant)
     return parts["variant"] + (f" (reward {parts['reward']})" if "reward" in parts else "")
 

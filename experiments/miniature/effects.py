@@ -20,7 +20,7 @@ from routelaw.laws.law import Array
 LEVEL = 0.9
 FEWEST_SIZES = 3
 NoiseOf = Callable[[str], NoiseFloor | None]
-"""Of a run of a size, or another cluster; None where there are no seeds."""
+"""The noise of a run of a size, or another cluster; None where there are no seeds."""
 PERCENT = 100 * np.log(10)
 """A small difference of log10 L in percent of the loss."""
 

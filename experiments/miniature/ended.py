@@ -15,7 +15,7 @@ from routelaw.specs.files import from_stored
 from routelaw.specs.run import RunSpec
 
 TABLE, OF_RATES, OF_NONE, SPECS = "runs.csv.gz", "rates.csv.gz", "runs_of_no_study.csv.gz", "specs.jsonl"
-ROUTING, COSTS, SITTINGS = "routing.csv.gz", "costs.csv", "sittings.csv"
+ROUTING, COSTS, ALLOCATIONS = "routing.csv.gz", "costs.csv", "allocations.csv"
 """The tables; table.py writes them."""
 
 

@@ -50,7 +50,7 @@ class Standing:
     leave_size_out: float | None
     low: float | None
     high: float | None
-    """Of the leave-size-out error, over resampled sizes."""
+    """Interval of the leave-size-out error, over resampled sizes."""
     behind: bool
     """Clearly worse than the best law of this router, over resampled sizes, and above the noise of the seeds at these
     sizes; or hopeless."""
@@ -68,7 +68,7 @@ def routers_of(study: Study) -> list[str]:
     return [r for r, own in routed.items() if (own.groupby("size").size() > 1).sum() > 1]
 
 
-def standings(study: Study) -> list[Standing]:
+def comparison_text(study: Study) -> list[Standing]:
     """Every law on every router, best first within a router."""
     made: list[Standing] = []
     for router in routers_of(study):
@@ -184,7 +184,7 @@ def main() -> None:
     content = {
         "source": "losses released by Clark et al. 2022 (google-deepmind/scaling_laws_for_routing, data/curves.csv.gz, "
         "CC-BY 4.0), judged by `python -m experiments.miniature.laws`: K = 1, R = 1/2, dense runs as E = 1",
-        "standings": [asdict(s) for s in standings(Study(table))],
+        "standings": [asdict(s) for s in comparison_text(Study(table))],
     }
     PAPER.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 

@@ -2,9 +2,9 @@
 
     RUN_ID/spec.json, result.json, evaluations.jsonl, log.jsonl
     RUN_ID/loads.jsonl     the last row: the load of every expert on every evaluation set
-    RUN_ID/sitting.json    the machine, the day, and how it began
+    RUN_ID/allocation.json    the machine, the day, and how it began
 
-The same runs are the same bytes. Beside the pack, held.json says how long a sitting held the device.
+The same runs are the same bytes. Beside the pack, held.json says how long an allocation held the device.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from routelaw.files import write_atomically
 from routelaw.runs.folders import EVALUATIONS, LOG, RESULT, SPEC
 from routelaw.runs.store import Store, StoredRun
 
-LOADS, SITTING, HELD = "loads.jsonl", "sitting.json", "held.json"
-PACKED = (SPEC, RESULT, EVALUATIONS, LOG, LOADS, SITTING)
+LOADS, ALLOCATION, HELD = "loads.jsonl", "allocation.json", "held.json"
+PACKED = (SPEC, RESULT, EVALUATIONS, LOG, LOADS, ALLOCATION)
 
 
 def pack(store: Store, file: Path) -> int:
@@ -72,7 +72,7 @@ def opened(path: Path) -> Iterator[Store]:
 
 
 def _content(run: StoredRun, name: str) -> bytes:
-    """Of the loads only the last row: those of all evaluations would be most of the file."""
+    """The file's content; of the loads only the last row, since those of all evaluations would be most of it."""
     content = (run.folder / name).read_bytes()
     return b"".join(content.splitlines(keepends=True)[-1:]) if name == LOADS else content
 

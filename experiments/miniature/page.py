@@ -15,8 +15,8 @@ from experiments.miniature.figures_of_choices import rates
 from experiments.miniature.laws import HOPELESS, Standing, floor_of, winner
 from experiments.miniature.page_on_blind import blocks_on_blind
 from experiments.miniature.page_on_weights import blocks_on_weights
-from experiments.miniature.sensitivity import Astray, Change
-from experiments.miniature.spending import Foretold, device_seconds
+from experiments.miniature.sensitivity import Change, Outlier
+from experiments.miniature.spending import TimePrediction, device_seconds
 from experiments.miniature.studies import MAIN, WEIGHTS_OF_RL
 from experiments.miniature.study import PAPER_ROUTERS, Study, in_study
 from routelaw.figures.style import router_label
@@ -28,7 +28,7 @@ TONES = {HOLDS: "good", FAILS: "bad", OPEN: "none"}
 MARKS = {HOLDS: "✓", FAILS: "✗", OPEN: "–"}
 MAIN_FIGURE = "figure-main"
 MOST = 0.5
-"""Of the sum of squares of the seeds of a size: a run that makes more of it by itself is named."""
+"""Share of the sum of squares of a size's seeds: a run that makes more of it by itself is named."""
 
 
 @dataclass(frozen=True)
@@ -37,17 +37,17 @@ class Material:
 
     study: Study
     claims: Sequence[Claim]
-    astray: Astray | None
+    outlier: Outlier | None
     by_size: Mapping[str, Sequence[Change]]
     """Sizes without which some verdicts would be others."""
-    standings: Sequence[Standing]
+    comparison_text: Sequence[Standing]
     paper: Sequence[Standing]
     coefficients: Sequence[dict[str, Any]]
     scored: dict[str, Any] | None
     spending: pd.DataFrame
     price: float | None
-    """Of an hour of the device."""
-    foretold: Foretold | None
+    """Price of an hour of the device."""
+    time_predicted: TimePrediction | None
     pictures: Sequence[Picture]
     not_drawn: Sequence[tuple[str, str]] = field(default_factory=list)
 
@@ -76,14 +76,14 @@ FORMS = {
     "cost": ".3f",
     "cost_of_a_run": ".4f",
 }
-"""Of columns of costs."""
+"""Formats of the columns of costs."""
 
 
 def build_page(m: Material) -> str:
     first = [p for p in m.pictures if p.name == MAIN_FIGURE]
     others = [p for p in m.pictures if p.name != MAIN_FIGURE]
     sections = [
-        Section("In short", "short", [_in_short(m), *_astray(_decisive(m.astray)), *first]),
+        Section("In short", "short", [_in_short(m), *_outlier(_decisive(m.outlier)), *first]),
         Section(
             "The paper's claims on our runs",
             "claims",
@@ -144,11 +144,11 @@ def _in_short(m: Material) -> Text:
     return Text(f"{len(m.claims)} claims judged on {runs} runs: {words}", "key")
 
 
-def _decisive(run: Astray | None) -> Astray | None:
+def _decisive(run: Outlier | None) -> Outlier | None:
     return run if run and run.share >= MOST else None
 
 
-def _astray(run: Astray | None) -> list[Block]:
+def _outlier(run: Outlier | None) -> list[Block]:
     if run is None:
         return []
     name = f"{router_label(run.router)} {run.size} with E = {run.experts} and seed {run.seed}"
@@ -211,7 +211,7 @@ def _laws(m: Material) -> list[Block]:
             "has the noise of the next smaller one that has some."
         )
         blocks.append(Text(words, "soft"))
-    (ours, level), (theirs, their_level) = winner(list(m.standings)), winner(list(m.paper))
+    (ours, level), (theirs, their_level) = winner(list(m.comparison_text)), winner(list(m.paper))
     same = "the same law" if ours == theirs else "not the same law"
     blocks += [
         Text(
@@ -239,9 +239,9 @@ def _laws(m: Material) -> list[Block]:
 
 
 def _cells(m: Material, pick: str) -> Grid:
-    routers = list(dict.fromkeys(s.router for s in m.standings))
-    laws = list(dict.fromkeys(s.law for s in m.standings))
-    ours = {(s.law, s.router): s for s in m.standings}
+    routers = list(dict.fromkeys(s.router for s in m.comparison_text))
+    laws = list(dict.fromkeys(s.law for s in m.comparison_text))
+    ours = {(s.law, s.router): s for s in m.comparison_text}
     theirs = {(s.law, s.router): s for s in m.paper}
     rows = [[Entry(law), *(_cell(ours.get((law, r)), theirs.get((law, r)), pick, m) for r in routers)] for law in laws]
     return Grid(["law", *map(router_label, routers)], rows)
@@ -253,7 +253,7 @@ def _cell(own: Standing | None, other: Standing | None, pick: str, m: Material) 
     if pick == "cut":
         return Entry(_cut(own) or "–", over=_cut(other))
     shown = [None if s is None else _error(s.leave_size_out) for s in (own, other)]
-    best = next(s for s in m.standings if s.router == own.router)
+    best = next(s for s in m.comparison_text if s.router == own.router)
     ends = [_error(end, 0) for end in (own.low, own.high)]
     span = " … ".join(end for end in ends if end)
     return Entry(shown[0] or "–", under=span, over=shown[1] or "",
@@ -310,17 +310,17 @@ def _costs(m: Material) -> list[Block]:
     blocks: list[Block] = [Text(words)]
     if m.price is not None:
         blocks.append(Text(f"Costs are at {m.price:g} an hour, which was assumed.", "soft"))
-    if m.study.sittings is not None:
-        held, first = m.study.sittings["seconds"].sum() / 3600, m.study.sittings["began"].min()[:10]
-        words = f"Since {first} sittings say how long they held the device, all told: {held:.2f} h in "
-        words += f"{len(m.study.sittings)}, with what runs did not end in, compiling and making the corpora."
+    if m.study.allocations is not None:
+        held, first = m.study.allocations["seconds"].sum() / 3600, m.study.allocations["began"].min()[:10]
+        words = f"Since {first} allocations say how long they held the device, all told: {held:.2f} h in "
+        words += f"{len(m.study.allocations)}, with what runs did not end in, compiling and making the corpora."
         blocks.append(Text(words))
-    if m.foretold is not None:
-        f = m.foretold
+    if m.time_predicted is not None:
+        f = m.time_predicted
         words = (
-            f"A dry run foretold {f.predicted_hours:.2f} h for {f.runs} runs; they took {f.measured_hours:.2f} h. "
-            f"Median of measured over foretold {f.ratio:.2f}, nine in ten between {f.low:.2f} and {f.high:.2f}; "
-            f"{f.near:.0%} of the runs are within 25 %. Foretold is a run by itself, without compiling; measured is "
+            f"A dry run predicted {f.predicted_hours:.2f} h for {f.runs} runs; they took {f.measured_hours:.2f} h. "
+            f"Median of measured over predicted {f.ratio:.2f}, nine in ten between {f.low:.2f} and {f.high:.2f}; "
+            f"{f.near:.0%} of the runs are within 25 %. Predicted is a run by itself, without compiling; measured is "
             "its part of a device that several shared, with compiling."
         )
         blocks.append(Text(words, "key"))

@@ -32,7 +32,7 @@ def blocks_on_blind(scored: Mapping[str, Any] | None, rates: pd.DataFrame) -> li
     ]
     return [
         Text(_in_short(scored, of_all), "key"),
-        Text(scored["precedence"]["words"], "" if scored["precedence"]["shown"] else "key"),
+        Text(scored["preregistration"]["words"], "" if scored["preregistration"]["shown"] else "key"),
         Grid(["law", "all routers", *map(router_label, routers)], rows),
         Text(_meaning(scored) + _other_rates(rates, scored["size"]), "soft"),
     ]
@@ -60,7 +60,7 @@ def _meaning(scored: Mapping[str, Any]) -> str:
         "Blue: the best of the column; red, of the others: a mean error beyond the noise of the measured runs, 90 %, "
         "with the prediction taken as exact, which from so few sizes it is not. The dense model counts with every "
         "router. The learning rate of this size is from a line through those of smaller ones: where that is not the "
-        "best one losses are too high, and laws that foretell low ones look worse than they are."
+        "best one losses are too high, and laws that predict low ones look worse than they are."
     )
     if of_runs:
         words += f" Intervals of {', '.join(of_runs)} are from resampled runs, not sizes, and too narrow."

@@ -22,11 +22,11 @@ from experiments.miniature import blind, figures_of_choices, figures_of_laws, fi
 from experiments.miniature.claims import counts, judge_all
 from experiments.miniature.claims_on_coefficients import resampled
 from experiments.miniature.ended import TABLE
-from experiments.miniature.laws import Standing, floor_of, paper_standings, standings, winner
+from experiments.miniature.laws import Standing, comparison_text, floor_of, paper_standings, winner
 from experiments.miniature.page import Material, build_page
-from experiments.miniature.precedence import precedence
-from experiments.miniature.sensitivity import decided_by_size, most_astray
-from experiments.miniature.spending import foretold, spending
+from experiments.miniature.preregistration import preregistration
+from experiments.miniature.sensitivity import decided_by_size, largest_outlier
+from experiments.miniature.spending import spending, time_predicted
 from experiments.miniature.study import Study, read_study
 from routelaw.errors import InputError
 from routelaw.figures.figure import Figure
@@ -40,13 +40,13 @@ HERE = Path(__file__).parent
 def report(folder: Path, out: Path, *, price: float | None = None) -> dict[str, Any]:
     """Everything, written to `out`; returns the summary."""
     study = read_study(folder)
-    claims, made, paper = judge_all(study), standings(study), paper_standings()
-    scored, astray = _scored(study, folder / blind.PREDICTIONS.name), most_astray(study, claims)
+    claims, made, paper = judge_all(study), comparison_text(study), paper_standings()
+    scored, outlier = _scored(study, folder / blind.PREDICTIONS.name), largest_outlier(study, claims)
     by_size = decided_by_size(study, claims)
     with whole_folder(out, force=True) as place:
         pictures, not_drawn = _draw(study, made, paper, scored, place)
-        told = foretold(study)
-        material = Material(study, claims, astray, by_size, made, paper, _coefficients(study), scored,
+        told = time_predicted(study)
+        material = Material(study, claims, outlier, by_size, made, paper, _coefficients(study), scored,
                             spending(study, price), price, told, pictures, not_drawn)  # fmt: skip
         (place / "index.html").write_text(build_page(material), encoding="utf-8")
         _write(place / "claims.json", [claim.as_dict() for claim in claims])
@@ -54,7 +54,7 @@ def report(folder: Path, out: Path, *, price: float | None = None) -> dict[str, 
         summary = {
             "verdicts": counts(claims),
             "noise": {of: asdict(noise) for of, noise in noises.items() if noise},
-            "astray": asdict(astray) if astray else None,
+            "outlier": asdict(outlier) if outlier else None,
             "decided_by_size": {
                 size: {claim.said.name: verdict for claim, verdict in changed} for size, changed in by_size.items()
             },
@@ -63,7 +63,7 @@ def report(folder: Path, out: Path, *, price: float | None = None) -> dict[str, 
             "coefficients": material.coefficients,
             "blind": {k: v for k, v in scored.items() if k != "runs"} if scored else None,
             "spending": material.spending.to_dict("records"),
-            "foretold": asdict(told) if told else None,
+            "time_predicted": asdict(told) if told else None,
             "not_drawn": dict(not_drawn),
         }
         _write(place / "summary.json", summary)
@@ -85,7 +85,7 @@ def _scored(study: Study, predictions: Path) -> dict[str, Any] | None:
         return None
     try:
         scored = blind.score(study, json.loads(predictions.read_text(encoding="utf-8")))
-        return {**scored, "precedence": asdict(precedence(study, predictions))}
+        return {**scored, "preregistration": asdict(preregistration(study, predictions))}
     except InputError:  # predicted, and not trained yet
         return None
 

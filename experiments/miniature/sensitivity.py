@@ -1,7 +1,7 @@
 """How much verdicts owe to one run, the seed that makes the largest part of the noise of its size, or to one size: what
 would be said without it.
 
-Seeds are few, and squares make one run that went astray most of their spread; every interval that rests on the seeds of
+Seeds are few, and squares make one outlier most of their spread; every interval that rests on the seeds of
 that size is then as wide as that run makes it. It is a run like the others, and left out of nothing; what depends on it
 is named. Sizes are few, too.
 """
@@ -23,7 +23,7 @@ Change = tuple[Claim, str]
 
 
 @dataclass(frozen=True)
-class Astray:
+class Outlier:
     """The run without which seeds of its size would differ the least."""
 
     run_id: str
@@ -32,14 +32,14 @@ class Astray:
     experts: int
     seed: int
     share: float
-    """Of the sum of squares of the seeds of its size, what would be gone."""
+    """Share of the sum of squares of its size's seeds that would be gone."""
     without: NoiseFloor
-    """Of its size."""
+    """The noise of its size."""
     changed: Sequence[Change]
 
 
-def most_astray(study: Study, claims: Sequence[Claim]) -> Astray | None:
-    """None where no model has three seeds: of two nobody can tell which one is astray."""
+def largest_outlier(study: Study, claims: Sequence[Claim]) -> Outlier | None:
+    """None where no model has three seeds: of two nobody can tell which one is the outlier."""
     models = study.finals.groupby(ALL_BUT_SEED, dropna=False)[f"log_{VALIDATION}"]
     seeds = models.transform("count")
     # Without one of n values their sum of squares is less by n / (n − 1) times the square of its distance to the mean.
@@ -55,7 +55,7 @@ def most_astray(study: Study, claims: Sequence[Claim]) -> Astray | None:
         return None
     known = {claim.said.name: claim for claim in claims}
     changed = [(known[c.said.name], c.verdict) for c in judge_all(other) if known[c.said.name].verdict != c.verdict]
-    return Astray(str(run["run_id"]), str(run["router"]), str(run["size"]), int(run["experts"]), int(run["seed"]),
+    return Outlier(str(run["run_id"]), str(run["router"]), str(run["size"]), int(run["experts"]), int(run["seed"]),
                   float(share.max()), floor, changed)  # fmt: skip
 
 

@@ -13,8 +13,8 @@ from itertools import accumulate
 
 from routelaw.runs.store import Store
 from routelaw.sweeps.machine import Machine
-from routelaw.sweeps.memory import Need, Room, in_words, room_here
-from routelaw.sweeps.pacing import Pacing
+from routelaw.sweeps.memory import AvailableMemory, RequiredMemory, available_memory, in_words
+from routelaw.sweeps.pacing import TimeEstimator
 from routelaw.sweeps.sweep import PlannedRun
 
 SPARE_DISK = 2_000_000_000
@@ -29,7 +29,7 @@ def largest_at_once(needs: Sequence[int], there: int | None) -> int:
 
 
 def fitting_jobs(
-    asked: int, needs: Sequence[Need], checkpoints: Sequence[int], room: Room, disk: int, gpus: int
+    asked: int, needs: Sequence[RequiredMemory], checkpoints: Sequence[int], room: AvailableMemory, disk: int, gpus: int
 ) -> int:
     """`room` is that of one GPU and of the host, whole; `gpus` is 0 on a CPU."""
     limits = [asked, largest_at_once([need.host for need in needs], room.host), largest_at_once(checkpoints, disk)]
@@ -43,9 +43,9 @@ def machine_for(runs: Sequence[PlannedRun], store: Store, asked: int) -> tuple[M
     executions = [run.execution for run in runs]
     machine = Machine.here(executions, asked)
     gpus = len(set(machine.devices)) if machine.device == "cuda" else 0
-    room, disk = room_here(bool(gpus), 1, max(gpus, 1)), shutil.disk_usage(store.path).free - SPARE_DISK
-    pacing = Pacing(runs, store, machine, bool(gpus), room)
-    needs, checkpoints = [pacing.need(run) for run in runs], [pacing.checkpoint(run) for run in runs]
+    room, disk = available_memory(bool(gpus), 1, max(gpus, 1)), shutil.disk_usage(store.path).free - SPARE_DISK
+    pacing = TimeEstimator(runs, store, machine, bool(gpus), room)
+    needs, checkpoints = [pacing.required(run) for run in runs], [pacing.checkpoint(run) for run in runs]
     jobs = fitting_jobs(machine.jobs, needs, checkpoints, room, disk, gpus)
     if jobs >= min(machine.jobs, len(runs)):
         return machine, ""

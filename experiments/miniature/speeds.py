@@ -1,9 +1,9 @@
-"""How fast does each model of a study train by itself? Runs of a sitting share a GPU: their own pace tells little.
+"""How fast does each model of a study train by itself? Runs of an allocation share a GPU: their own pace tells little.
 
     python -m experiments.miniature.speeds [--study k] [--sizes 3M 0.8M] [--out speeds.csv]
 
 Times a few steps of every run's shape, alone, the way `routelaw sweep --dry-run --measure` does, and writes tokens per
-second by run. The corpora must be built (sitting.py does it); a shape that was trained on this machine is compiled
+second by run. The corpora must be built (allocation.py does it); a shape that was trained on this machine is compiled
 already, which is most of the time it takes.
 """
 

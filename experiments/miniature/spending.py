@@ -1,4 +1,4 @@
-"""What the runs took: device time and money, by what was trained, and time as foretold against time as measured."""
+"""What the runs took: device time and money, by what was trained, and time as predicted against time as measured."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NEAR = 0.25
 
 
 @dataclass(frozen=True)
-class Foretold:
+class TimePrediction:
     """Device time that a dry run predicted against that measured, over the runs that have both."""
 
     runs: int
@@ -67,7 +67,7 @@ def spending(study: Study, price: float | None) -> pd.DataFrame:
     return made.drop(columns="known")
 
 
-def foretold(study: Study) -> Foretold | None:
+def time_predicted(study: Study) -> TimePrediction | None:
     if study.costs is None or study.predicted is None:
         return None
     took = study.costs[["run_id"]].assign(seconds=device_seconds(study.costs))
@@ -77,7 +77,7 @@ def foretold(study: Study) -> Foretold | None:
         return None
     ratio = both["seconds_took"] / both["seconds_said"]
     low, high = np.quantile(ratio, [0.05, 0.95])
-    return Foretold(
+    return TimePrediction(
         runs=len(both),
         predicted_hours=float(both["seconds_said"].sum() / 3600),
         measured_hours=float(both["seconds_took"].sum() / 3600),

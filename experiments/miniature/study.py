@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from experiments.miniature.ended import COSTS, OF_RATES, ROUTING, SITTINGS, TABLE
+from experiments.miniature.ended import ALLOCATIONS, COSTS, OF_RATES, ROUTING, TABLE
 from experiments.miniature.studies import BETWEEN, LARGEST, MAIN
 from routelaw.fitting.noise import NoiseFloor, mean_noise, noise_floor
 from routelaw.fitting.points import SAME_LENGTH, SAME_MODEL
@@ -30,7 +30,7 @@ DEFAULT = "default"
 SPEEDS = "speeds.csv"
 SPREAD = ["oversubscribed", "dropped", "router_entropy"]
 LAST_PART = 0.8
-"""Of a run's steps: how tokens are spread is averaged over those after this share of them."""
+"""Share of a run's steps after which the spread of tokens is averaged."""
 PREDICTED = "predicted*.json"
 """What `routelaw sweep … --dry-run --json` said of each sweep."""
 
@@ -41,14 +41,14 @@ class Study:
     costs: pd.DataFrame | None = None
     """run_id, seconds, tokens_per_second, device, …"""
     predicted: pd.DataFrame | None = None
-    """run_id and seconds, as a dry run foretold them."""
+    """run_id and seconds, as a dry run predicted them."""
     routing: pd.DataFrame | None = None
     """run_id, step, block, oversubscribed, dropped, …: every routed block as it was logged."""
     rates: pd.DataFrame | None = None
     """The last row of every finished run that is about learning rates."""
     speeds: pd.DataFrame | None = None
     """run_id and tokens_per_second of models trained by themselves (speeds.py)."""
-    sittings: pd.DataFrame | None = None
+    allocations: pd.DataFrame | None = None
     """began and seconds, of those that recorded how long they held the device."""
     _floors: dict[tuple[str, str | None], NoiseFloor | None] = field(init=False, default_factory=dict, repr=False)
 
@@ -119,7 +119,7 @@ class Study:
 
     @cached_property
     def active_params(self) -> dict[str, float]:
-        """Of each size, smallest first."""
+        """Active parameters of each size, smallest first."""
         return self.finals.groupby("size")["active_params"].min().sort_values().to_dict()
 
     @cached_property
@@ -144,18 +144,18 @@ class Study:
         return [*self.seeded_sizes[:1], *smaller][-1] if self.seeded_sizes else None
 
     def noise(self, *sizes: str) -> NoiseFloor | None:
-        """Of a run of these sizes, the mean over them: seeds of small models are further apart. Where no size is named,
-        seeds of all sizes are pooled."""
+        """The noise of a run of these sizes, the mean over them: seeds of small models are further apart.
+        Where no size is named, seeds of all sizes are pooled."""
         return self._noise(VALIDATION, self.table.frame[VALIDATION], sizes)
 
     def transfer_noise(self, target: str, *sizes: str) -> NoiseFloor | None:
-        """Of a zero-shot loss over the validation loss: what both share of a seed cancels."""
+        """The noise of a zero-shot loss over the validation loss: what both share of a seed cancels."""
         return self._noise(
             f"{target} over {VALIDATION}", self.table.frame[target] / self.table.frame[VALIDATION], sizes
         )
 
     def _noise(self, name: str, values: pd.Series, sizes: Sequence[str]) -> NoiseFloor | None:
-        """Of a column by its name, which it is remembered by."""
+        """The noise of a column, cached by the column's name."""
         if not sizes:
             return self._floor(name, values, None)
         floors = [self._floor(name, values, self.seeds_for(size)) for size in dict.fromkeys(sizes)]
@@ -163,7 +163,7 @@ class Study:
         return mean_noise(known) if known else None
 
     def _floor(self, name: str, values: pd.Series, size: str | None) -> NoiseFloor | None:
-        """Of the seeds of one size, or of all."""
+        """The noise floor from the seeds of one size, or of all."""
         if (name, size) not in self._floors:
             frame = self.table.frame.assign(**{name: values})
             frame = frame if size is None else frame[frame["size"] == size]
@@ -182,14 +182,15 @@ def sharers(costs: pd.DataFrame) -> pd.Series:
 
 def read_study(folder: Path) -> Study:
     """A folder with runs.csv.gz and, where they are there, costs.csv, routing.csv.gz and the like."""
-    costs, routing, speeds, sittings = (
-        pd.read_csv(folder / name) if (folder / name).is_file() else None for name in (COSTS, ROUTING, SPEEDS, SITTINGS)
+    costs, routing, speeds, allocations = (
+        pd.read_csv(folder / name) if (folder / name).is_file() else None
+        for name in (COSTS, ROUTING, SPEEDS, ALLOCATIONS)
     )
     rows = [row for path in sorted(folder.glob(PREDICTED)) for row in json.loads(path.read_text("utf-8"))["runs"]]
     predicted = pd.DataFrame(rows)[["run_id", "seconds"]].drop_duplicates("run_id") if rows else None
     rates = final_rows(plain(read_runs(folder / OF_RATES))) if (folder / OF_RATES).is_file() else None
     table = replace(read_runs(folder / TABLE), source=TABLE)
-    return Study(plain(table), costs, predicted, routing, rates, speeds, sittings)
+    return Study(plain(table), costs, predicted, routing, rates, speeds, allocations)
 
 
 def finished_runs(table: RunTable) -> pd.DataFrame:
@@ -198,7 +199,7 @@ def finished_runs(table: RunTable) -> pd.DataFrame:
 
 
 def final_rows(table: RunTable) -> pd.DataFrame:
-    """Of finished runs; a loss that was not measured there is the last that was."""
+    """Last rows of finished runs; a loss that was not measured there is the last that was."""
     frame = finished_runs(table)
     filled = frame.groupby("run_id", sort=False)[table.losses].ffill()
     return frame.assign(**{c: filled[c] for c in filled}).groupby("run_id", sort=False).tail(1)

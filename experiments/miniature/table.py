@@ -9,7 +9,7 @@
     specs.jsonl      what each run is, in full
     routing.csv.gz   each routed block as it was logged: load, drops, over-subscription, the router's losses
     costs.csv        machine, day, seconds and tokens per second of each run
-    sittings.csv     when sittings began and how long they held the device, of those whose pack came with held.json
+    allocations.csv  when allocations began and how long they held the device, where the pack came with held.json
 
 What these files have of other runs stays: the folders of runs may be gone with the machine that trained them. Which
 studies a run belongs to is looked up again, which is all that is done without a store: after a change to a sweep file.
@@ -30,8 +30,8 @@ from typing import Any
 
 import pandas as pd
 
-from experiments.miniature.ended import COSTS, OF_NONE, OF_RATES, ROUTING, SITTINGS, SPECS, TABLE, specs_in
-from experiments.miniature.packing import HELD, SITTING, opened
+from experiments.miniature.ended import ALLOCATIONS, COSTS, OF_NONE, OF_RATES, ROUTING, SPECS, TABLE, specs_in
+from experiments.miniature.packing import ALLOCATION, HELD, opened
 from experiments.miniature.studies import HERE, LARGEST_RATES, QUICK, RATES, ROUTED_RATES, STUDIES, studies_of_runs
 from routelaw.errors import InputError
 from routelaw.files import write_atomically
@@ -43,8 +43,8 @@ from routelaw.runs.table import RunTable
 from routelaw.specs.run import RunSpec, meaning_of
 
 ABOUT = ("machine", "runs_at_a_time", "torch", "python", "date", "began", "predictions", "committed")
-"""What a sitting says of a run: machine, day, when it began, the hash of the blind test's predictions then, and whether
-these were committed."""
+"""What an allocation says of a run: machine, day, when it began, the hash of the blind test's predictions then, and
+whether these were committed."""
 OF_ROUTERS = ("loss_", "router_")
 """Beginnings of columns that not every router has: they come last, in order."""
 
@@ -140,8 +140,8 @@ def _routing(run: StoredRun) -> list[dict[str, Any]]:
 def _cost(run: StoredRun) -> dict[str, Any]:
     """Seconds include evaluation and, in the first run of a shape, compiling; runs at a time share the machine. The
     pace is that of the second half of the log, which compiling does not reach."""
-    result, sitting = run.result, run.folder / SITTING
-    about = json.loads(sitting.read_bytes()) if sitting.is_file() else {}
+    result, allocation = run.result, run.folder / ALLOCATION
+    about = json.loads(allocation.read_bytes()) if allocation.is_file() else {}
     log = run.log()
     middle, last = log[len(log) // 2], log[-1]
     tokens = run.spec.tokens_after(last["step"] - middle["step"])
@@ -158,8 +158,8 @@ def _cost(run: StoredRun) -> dict[str, Any]:
     }
 
 
-def add_sitting(held: Path, table: Path) -> None:
-    """A line of what a sitting said of itself, if it did; the last word of those that said it more than once."""
+def add_allocation(held: Path, table: Path) -> None:
+    """A line of what an allocation said of itself, if it did; the last word of those that said it more than once."""
     if not held.is_file():
         return
     there = [pd.read_csv(table)] if table.is_file() else []
@@ -170,7 +170,7 @@ def add_sitting(held: Path, table: Path) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("runs", type=Path, nargs="?", help="a store, or runs.tar.gz of a sitting")
+    parser.add_argument("runs", type=Path, nargs="?", help="a store, or runs.tar.gz of an allocation")
     parser.add_argument("--out", type=Path, default=HERE)
     given = parser.parse_args()
     try:
@@ -178,6 +178,6 @@ if __name__ == "__main__":
             for name, count in write_tables(store, given.out).items():
                 print(f"{given.out / name}: {count} rows")
         if given.runs:
-            add_sitting(given.runs.with_name(HELD), given.out / SITTINGS)
+            add_allocation(given.runs.with_name(HELD), given.out / ALLOCATIONS)
     except InputError as error:
         sys.exit(str(error))

@@ -1,7 +1,7 @@
 """What things cost here: tables of ratios against named baselines, measured in one run on a GPU or a CPU.
 
 One module per table, found by name. Each has `Options`, their presets (`FULL` as published, `ON_CPU` for two cores in
-a minute or two together, `QUICK` to see that it works), and
+some ten minutes together, `QUICK` to see that it works), and
 
     rows(options)           what was measured, one row at a time
     table(options, rows)    the same with its words
@@ -17,7 +17,7 @@ from typing import Any
 
 from routelaw.bench.table import Row, Table
 
-TABLES = ("sinkhorn", "layer", "experts", "attention", "models")
+TABLES = ("sinkhorn", "layer", "experts", "attention", "models", "cpu", "analysis")
 Follow = Callable[[Iterable[Row]], Iterator[Row]]
 
 

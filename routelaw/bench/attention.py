@@ -29,8 +29,8 @@ from routelaw.bench.clock import (
     here,
     normal,
     peak_mib,
-    race,
     recorded,
+    time_interleaved,
 )
 from routelaw.bench.table import Row, Table, gathered, row
 from routelaw.model.attention import rotate, turns
@@ -81,7 +81,7 @@ def flexible(q: Tensor, k: Tensor, v: Tensor, r_SHV: Tensor) -> Tensor:
     )  # pyrefly: ignore
 
 
-def contestants(compiled: bool, length: int, kv_size: int) -> dict[str, Attend]:
+def candidates(compiled: bool, length: int, kv_size: int) -> dict[str, Attend]:
     """By name; eager ones that only make sense compiled are left to the compiler."""
     ways: dict[str, Attend] = {"flash": flash, "ours eager": relative_attention}
     turned = partial(rope, turns_2SV=turns(length, kv_size, DEVICE, DTYPE))
@@ -103,9 +103,9 @@ def _measured(B: int, S: int, H: int, V: int, options: Options) -> Row:
     q, k, v = (normal(B, S, H, V, seed=n).transpose(1, 2).requires_grad_() for n in range(3))
     r_SHV = normal(S, H, V, seed=3, scale=0.5).requires_grad_()
     inputs, against = [q, k, v, r_SHV], normal(B, H, S, V, seed=4)
-    ways = contestants(options.compile, S, V)
+    ways = candidates(options.compile, S, V)
     works = {name: both_ways(partial(way, *inputs), inputs, against) for name, way in ways.items()}
-    ran = race(works, way=recorded)
+    ran = time_interleaved(works, way=recorded)
     failures = dict(ran.failures)
     figures = {"flash (ms)": ran.ms.get("flash", float("nan"))}
     wanted = biased(*inputs).detach().float()

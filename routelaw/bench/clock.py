@@ -1,4 +1,4 @@
-"""How the benchmarks take time: contestants in turn; on a GPU device events and their median, on a CPU the least.
+"""How the benchmarks take time: candidates in turn; on a GPU device events and their median, on a CPU the least.
 
 A CPU is shared with whatever else runs, which only ever adds to a time: the least of the rounds is the least disturbed.
 """
@@ -28,18 +28,18 @@ SAMPLE_MS = 25.0
 COPIED = 2**30 if CUDA else 2**28
 """Bytes of the copy that gives the bandwidth: far more than any cache holds."""
 ALL = "everything"
-"""The contestant that is named when none could begin."""
+"""The candidate that is named when none could begin."""
 Work = Callable[[], Any]
 
 
 @dataclass(frozen=True)
-class Race:
+class Timings:
     """Milliseconds of those that ran, and why the others did not."""
 
     ms: dict[str, float]
     failures: dict[str, str]
     spread: dict[str, float]
-    """Of the rounds: the largest less the least, over what is taken for typical."""
+    """Spread of the rounds: the largest less the least, over what is taken for typical."""
 
     def ratio(self, over: str, under: str) -> float:
         """nan where one of them is missing."""
@@ -51,15 +51,15 @@ def here() -> Machine:
     return Machine(device, str(torch.__version__), datetime.now(UTC).date().isoformat())
 
 
-def race(
-    contestants: Mapping[str, Work], rounds: int = 10, budget_s: float = 2.0, way: Callable[[Work], Work] | None = None
-) -> Race:
+def time_interleaved(
+    candidates: Mapping[str, Work], rounds: int = 10, budget_s: float = 2.0, way: Callable[[Work], Work] | None = None
+) -> Timings:
     """The time of each, measured in turn so that whatever disturbs the machine disturbs all alike.
 
-    A contestant that fails is out, with its reason, and the others go on. `way` (`recorded`) makes of each what runs.
+    A candidate that fails is out, with its reason, and the others go on. `way` (`recorded`) makes of each what runs.
     """
     able, calls, failures = {}, {}, {}
-    for name, work in contestants.items():
+    for name, work in candidates.items():
         try:
             work()
             wait()
@@ -82,7 +82,7 @@ def race(
     typical = statistics.median if CUDA else min
     ms = {name: typical(times) for name, times in taken.items()}
     spread = {name: (max(times) - min(times)) / ms[name] for name, times in taken.items()}
-    return Race(ms, failures, spread)
+    return Timings(ms, failures, spread)
 
 
 def recorded(work: Work) -> Work:
@@ -122,7 +122,7 @@ def reason(error: Exception) -> str:
 
 
 def _milliseconds(work: Work, calls: int = 1) -> float:
-    """Of one call. On a GPU some follow each other, so that the host is ahead of it, as it is in training."""
+    """Milliseconds of one call. On a GPU several follow each other, so that the host is ahead of it, as in training."""
     if not CUDA:
         begun = time.perf_counter()
         work()
@@ -145,11 +145,11 @@ def bandwidth(size: int = COPIED) -> float:
     """Bytes per second that a copy reads and writes."""
     source = torch.zeros(size, dtype=torch.uint8, device=DEVICE)
     target = torch.ones_like(source)
-    return 2 * size / (race({"copy": lambda: target.copy_(source)}).ms["copy"] / 1e3)
+    return 2 * size / (time_interleaved({"copy": lambda: target.copy_(source)}).ms["copy"] / 1e3)
 
 
 def peak_mib(work: Work) -> float:
-    """Of what a call allocates beyond what is there; nan where nobody counts."""
+    """The most that a call allocates beyond what is there; nan where nobody counts."""
     if not CUDA:
         return float("nan")
     torch.cuda.synchronize()

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from routelaw.bench.clock import COPIED, CUDA, DTYPE, PRECISION, attempt, bandwidth, here, race, recorded
+from routelaw.bench.clock import COPIED, CUDA, DTYPE, PRECISION, attempt, bandwidth, here, recorded, time_interleaved
 from routelaw.bench.layer import DENSE, Problem
 from routelaw.bench.table import Row, Table, gathered, row
 
@@ -36,7 +36,7 @@ QUICK = Options(width=32, experts=(1, 4), tokens=256, copied=2**24)
 
 
 def weight_bytes(width: int, experts: int) -> int:
-    """Of two matrices d × 4d for each expert."""
+    """Bytes of two matrices d × 4d for each expert."""
     return experts * 8 * width * width * DTYPE.itemsize
 
 
@@ -49,7 +49,7 @@ def rows(options: Options) -> Iterator[Row]:
 def _measured(experts: int, bytes_per_s: float, options: Options) -> Row:
     problem = Problem(options.width, experts, options.tokens)
     works = {OURS: problem.both(problem.ours(options.compile)), DENSE: problem.dense(options.compile)}
-    ran = race(works, way=recorded)
+    ran = time_interleaved(works, way=recorded)
     floor_ms = 1e3 * PASSES * weight_bytes(options.width, experts) / bytes_per_s
     figures = dict(ran.ms) | {
         "E": experts,
@@ -67,7 +67,7 @@ def table(options: Options, rows: Iterable[Row]) -> Table:
         "E": "experts",
         "over dense": "time over the baseline's",
         OURS: f"our layer, {how}, even load",
-        DENSE: "the baseline, in the same race",
+        DENSE: "the baseline, timed in turn with it",
         FLOOR: "bytes of weights read twice and of gradients written, over the copy's bandwidth",
         "over floor": "routed over floor",
         "copy (GB/s)": "read and written, measured first",

@@ -30,8 +30,8 @@ from routelaw.bench.clock import (
     here,
     normal,
     peak_mib,
-    race,
     recorded,
+    time_interleaved,
 )
 from routelaw.bench.table import Row, Table, gathered, row
 from routelaw.model.experts import Experts
@@ -62,9 +62,9 @@ QUICK = Options((32,), (4,), 256)
 def choices(tokens: int, experts: int, skew: float) -> Tensor:
     """An expert for each token, in random order: even, or with a share of rank^−skew."""
     share_E = torch.arange(1, experts + 1, dtype=torch.float64) ** -skew
-    taken_E = (tokens * share_E / share_E.sum()).floor().long()
-    taken_E[0] += tokens - taken_E.sum()
-    expert_N = torch.arange(experts).repeat_interleave(taken_E)
+    counts_E = (tokens * share_E / share_E.sum()).floor().long()
+    counts_E[0] += tokens - counts_E.sum()
+    expert_N = torch.arange(experts).repeat_interleave(counts_E)
     return expert_N[torch.randperm(tokens, generator=torch.Generator().manual_seed(3))].to(DEVICE)
 
 
@@ -72,15 +72,15 @@ def plain_layer(x_TD: Tensor, up: Tensor, down: Tensor, expert_N: Tensor, weight
     """The shortest layer around torch's own grouped product."""
     order_N = torch.argsort(expert_N, stable=True)
     none_E = torch.zeros(up.shape[0], dtype=torch.int32, device=x_TD.device)
-    ends_E = none_E.scatter_add(0, expert_N, torch.ones_like(expert_N, dtype=torch.int32)).cumsum(0).to(torch.int32)
-    hidden_NF = F.gelu(F.grouped_mm(x_TD[order_N], up, offs=ends_E))
-    made_ND = F.grouped_mm(hidden_NF, down, offs=ends_E)
+    offsets_E = none_E.scatter_add(0, expert_N, torch.ones_like(expert_N, dtype=torch.int32)).cumsum(0).to(torch.int32)
+    hidden_NF = F.gelu(F.grouped_mm(x_TD[order_N], up, offs=offsets_E))
+    made_ND = F.grouped_mm(hidden_NF, down, offs=offsets_E)
     return torch.empty_like(made_ND).index_copy(0, order_N, made_ND) * weight_N[:, None].to(made_ND.dtype)
 
 
-def products_alone(rows_ND: Tensor, up: Tensor, down: Tensor, ends_E: Tensor) -> Tensor:
-    """Of rows that somebody else has sorted: what no layer around torch's grouped product can be quicker than."""
-    return F.grouped_mm(F.gelu(F.grouped_mm(rows_ND, up, offs=ends_E)), down, offs=ends_E)
+def products_alone(rows_ND: Tensor, up: Tensor, down: Tensor, offsets_E: Tensor) -> Tensor:
+    """The products over sorted rows alone: no layer around torch's grouped product can be quicker."""
+    return F.grouped_mm(F.gelu(F.grouped_mm(rows_ND, up, offs=offsets_E)), down, offs=offsets_E)
 
 
 class Problem:
@@ -113,10 +113,10 @@ class Problem:
         return lambda: made(self.x_TD, self.up, self.down, self.expert_N, self.weight_N)
 
     def alone(self) -> Work:
-        ends_E = torch.bincount(self.expert_N, minlength=len(self.up)).cumsum(0).to(torch.int32)
+        offsets_E = torch.bincount(self.expert_N, minlength=len(self.up)).cumsum(0).to(torch.int32)
         made = torch.compile(products_alone, dynamic=False, fullgraph=True)
         return both_ways(
-            lambda: made(self.x_TD, self.up, self.down, ends_E), [self.x_TD, self.up, self.down], self.against_TD
+            lambda: made(self.x_TD, self.up, self.down, offsets_E), [self.x_TD, self.up, self.down], self.against_TD
         )
 
     @property
@@ -165,14 +165,14 @@ def _measured(name: str, width: int, experts: int, skew: float, options: Options
     if skew:
         beside[EVEN] = problem.both(problem.ours(options.compile, choices(options.tokens, experts, skew=0.0)))
     # Dense takes part every time: the ratio is of two that were disturbed alike.
-    ran = race(beside | works, way=recorded)
+    ran = time_interleaved(beside | works, way=recorded)
     figures = {way: ran.ratio(DENSE, way) for way in works} | {DENSE: ran.ms.get(DENSE, float("nan"))}
     best = "ours compiled" if options.compile else "ours eager"
     if skew:
         figures[EVEN] = ran.ratio(EVEN, best)
     if best in ran.ms:
         if CUDA:
-            figures[LAUNCHED] = race({DENSE: beside[DENSE], best: works[best]}).ratio(DENSE, best)
+            figures[LAUNCHED] = time_interleaved({DENSE: beside[DENSE], best: works[best]}).ratio(DENSE, best)
         figures["peak (MiB)"] = peak_mib(works[best])
         figures["difference"] = _difference(ways[best], problem)
     return row(name, figures, ran.failures)
@@ -201,12 +201,12 @@ def table(options: Options, rows: Iterable[Row]) -> Table:
     columns = {
         "ours compiled": "our layer, compiled",
         "ours eager": "our layer",
-        LAUNCHED: f"our layer, {how}, over dense in a race of its own: kernels launched by the processor",
-        EVEN: f"speed with skew, {how}, over that with even load in the same race",
+        LAUNCHED: f"our layer, {how}, over dense timed by itself: kernels launched by the processor",
+        EVEN: f"speed with skew, {how}, over that with even load timed in turn with it",
         "grouped_mm compiled": "the plainest layer around torch's grouped_mm, compiled",
         "grouped_mm eager": "the same, eager",
         ALONE: "torch's grouped products and GELU, compiled, of rows that are sorted already: no dispatch, no weights",
-        DENSE: "the baseline, in the same race",
+        DENSE: "the baseline, timed in turn with it",
         "peak (MiB)": "what ours allocates",
         "difference": "relative, of ours from the plainest layer: the most of result and gradients",
     }

@@ -27,10 +27,10 @@ from routelaw.bench.clock import (
     Work,
     here,
     peak_mib,
-    race,
     reason,
     recorded,
     release,
+    time_interleaved,
 )
 from routelaw.bench.table import Row, Table, gathered, row
 from routelaw.errors import InputError
@@ -47,9 +47,9 @@ PAPER_BATCH = 256
 MOST_OPTIMIZED, OPTIMIZED_BYTES = 5e9, 14
 """Parameters that an optimiser is timed of, and the bytes of each: master, two moments, gradient."""
 SECONDS = 3.0
-"""That each model is raced for."""
+"""Seconds for which each model is timed."""
 VARIANTS = 64
-"""Of a block, that the compiler may make: some for every router."""
+"""Variants of a block that the compiler may make: some for every router."""
 FB, STEP, ALONE = "fb (ms)", "step (ms)", "optimizer (ms)"
 
 
@@ -172,9 +172,9 @@ def _raced(
             trials[router] = Trial(name, options.spec(size, router, positions), options)
         except Exception as error:
             yield row(name, {}, {ALL: reason(error)})
-    contestants = {router: trial.forward_and_backward for router, trial in trials.items()}
-    ran = race(contestants, budget_s=SECONDS * len(trials))
-    contestants.clear()
+    candidates = {router: trial.forward_and_backward for router, trial in trials.items()}
+    ran = time_interleaved(candidates, budget_s=SECONDS * len(trials))
+    candidates.clear()
     times |= ran.ms
     for router in list(trials):
         trial = trials.pop(router)
@@ -193,12 +193,12 @@ def _raced(
 
 
 def optimizer_alone(optimizer: Optimizer, gradients: Work) -> Work:
-    """The optimiser's part of a step, by itself: two races less each other would say little of so short a time. To be
+    """The optimiser's part of a step, by itself: two timings less each other would say little of so short a time. To be
     timed as recorded: launched by the processor it takes as long as that needs for hundreds of kernels, which in
     training happens while the device is still busy with the backward pass."""
     optimizer.clear()
     gradients()
-    optimizer.gather()
+    optimizer.accumulate_gradients()
 
     def step() -> None:
         norm = optimizer.gradient_norm()
@@ -256,12 +256,12 @@ class Trial:
 
         step()  # the optimiser's update is compiled now
         before = graphs_made()
-        ran = race({STEP: step})
+        ran = time_interleaved({STEP: step})
         if ran.failures:
             return {}, ran.failures
         waited = waits(step, "a step")
         self.graphs += graphs_made() - before
-        alone = race({ALONE: optimizer_alone(optimizer, self._gradients)}, way=recorded)
+        alone = time_interleaved({ALONE: optimizer_alone(optimizer, self._gradients)}, way=recorded)
         if alone.failures:
             return dict(ran.ms), waited | alone.failures
         amortised = fb_ms + alone.ms[ALONE] * len(self.tokens_BS) / PAPER_BATCH

@@ -19,7 +19,7 @@ from itertools import product
 import torch
 from torch import Tensor
 
-from routelaw.bench.clock import CUDA, attempt, here, normal, race, recorded
+from routelaw.bench.clock import CUDA, attempt, here, normal, recorded, time_interleaved
 from routelaw.bench.table import Row, Table, gathered, row
 from routelaw.kernels.sinkhorn import expert_potentials, sinkhorn
 
@@ -79,7 +79,7 @@ def _measured(name: str, experts: int, groups: int, options: Options) -> Row:
         CONVERGED: lambda: expert_potentials(*given, TOLERANCE, CAP),
         "copy (ms)": lambda: copied.copy_(logits_TE),
     }
-    ran = race(works, way=recorded)
+    ran = time_interleaved(works, way=recorded)
     figures = dict(ran.ms) | {"speedup, 16": ran.ratio(PLAIN, OURS)}
     if CONVERGED in ran.ms:
         g_GE, iterations_G, _ = expert_potentials(*given, TOLERANCE, CAP)
@@ -109,7 +109,7 @@ def _tuned(given: tuple[Tensor, Tensor, Tensor]) -> dict[str, float]:
         )
         for t in shapes
     }
-    ran = race(works)
+    ran = time_interleaved(works)
     for name, ms in sorted(ran.ms.items(), key=lambda pair: pair[1]):
         print(f"    {name}: {ms:.4f} ms", flush=True)
     for name, why in ran.failures.items():

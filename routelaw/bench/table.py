@@ -10,13 +10,13 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Failure:
-    contestant: str
+    candidate: str
     reason: str
     """One line: the error's kind and how its message begins."""
     row: str = ""
 
     def __str__(self) -> str:
-        return f"{self.row}: {self.contestant} failed: {self.reason}"
+        return f"{self.row}: {self.candidate} failed: {self.reason}"
 
 
 @dataclass(frozen=True)
@@ -58,14 +58,14 @@ class Table:
     @property
     def present(self) -> list[str]:
         """The columns that at least one row fills or failed to."""
-        failed = {failure.contestant for failure in self.failures}
+        failed = {failure.candidate for failure in self.failures}
         return [c for c in self.columns if c in failed or any(c in row for row in self.rows.values())]
 
     def figures(self) -> dict[str, float | str]:
         """All in one line for the ledger: `row/column`, failures in words."""
         numbers = {f"{name}/{column}": value for name, row in self.rows.items() for column, value in row.items()}
         return numbers | {
-            f"{failure.row}/{failure.contestant}": f"failed: {failure.reason}" for failure in self.failures
+            f"{failure.row}/{failure.candidate}": f"failed: {failure.reason}" for failure in self.failures
         }
 
     def as_json(self) -> dict[str, Any]:
@@ -76,7 +76,7 @@ class Table:
 
 
 def row(name: str, figures: Mapping[str, float], failures: Mapping[str, str] | None = None) -> Row:
-    """To four digits, without what is no number; `failures` by contestant."""
+    """To four digits, without what is no number; `failures` by candidate."""
     known = {column: float(f"{value:.4g}") for column, value in figures.items() if math.isfinite(value)}
     return Row(name, known, tuple(Failure(who, why, name) for who, why in (failures or {}).items()))
 

@@ -20,7 +20,7 @@ def bench(
         list[str] | None,
         typer.Argument(
             metavar="TABLE",
-            help="sinkhorn, layer, experts, attention, models; all unless given.",
+            help="sinkhorn, layer, experts, attention, models, cpu, analysis; all unless given.",
             show_default=False,
         ),
     ] = None,
@@ -34,8 +34,8 @@ def bench(
 ) -> None:
     """Measure Sinkhorn, a routed layer, its cost against E, attention and whole models, each against a baseline.
 
-    On a GPU at the published shapes, compiled, which takes many minutes. On a CPU eager, at shapes that take a
-    minute or two in all on two cores.
+    On a GPU at the published shapes, compiled, which takes many minutes. On a CPU eager, at shapes that take
+    some ten minutes in all on two cores.
     """
     from routelaw.cli.output import print_json, show
 
@@ -88,7 +88,7 @@ def _words(quick: bool, cuda: bool) -> str:
         return "Tiny shapes, to see that it works: overheads rule, so times and ratios mean little."
     if cuda:
         return "On the GPU: published shapes, compiled. The first calls compile, so this takes many minutes."
-    return "No GPU: eager, float32, and shapes that take a minute or two in all on two cores; GPU figures differ."
+    return "No GPU: eager, float32, and shapes for two cores (some ten minutes for all tables); GPU figures differ."
 
 
 def _show(table: Table) -> None:
@@ -97,7 +97,7 @@ def _show(table: Table) -> None:
 
     memory = [column for column in table.present if column.endswith("(MiB)")]
     others = [column for column in table.present if column not in memory]
-    failed = {(failure.row, failure.contestant) for failure in table.failures}
+    failed = {(failure.row, failure.candidate) for failure in table.failures}
     for title, columns in ((f"{table.name}: {table.setting}", others), (f"{table.name}: memory", memory)):
         if columns:  # memory by itself: with the others a line would be too long
             made = made_table(title, "", *columns)

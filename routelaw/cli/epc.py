@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from routelaw.cli import options
-
-if TYPE_CHECKING:
-    from routelaw.plans.predictor import Predictor
 
 
 def epc(
@@ -40,6 +37,7 @@ def epc(
     from routelaw.cli.predictors import predictors
     from routelaw.errors import InputError
     from routelaw.laws.equivalence import check_law
+    from routelaw.plans.equivalents import equivalents
     from routelaw.runs.table import LOSS_RANGE
     from routelaw.specs.counting import dense_params
     from routelaw.specs.sizes import get_size
@@ -55,48 +53,13 @@ def epc(
         made = predictors(
             runs, fit, law, router, one, draws=draws, seed=seed, plugins=plugin, check=check_law, quiet=quiet
         )
-        rows += [{"target": one, **_row(p, active, experts, wanted, loss, level)} for p in made]
+        rows += [
+            {"target": one, **equivalents(p, active, experts, dense_size=wanted, loss=loss, level=level)} for p in made
+        ]
     if as_json:
         print_json({"active_params": active, "experts": experts, "level": level, "fits": rows})
     else:
         _show(rows, active, experts, level, wanted, loss)
-
-
-def _row(
-    p: Predictor, active: float, experts: float, wanted: float | None, loss: float | None, level: float
-) -> dict[str, Any]:
-    import math
-
-    from routelaw.fitting import quantities as q
-    from routelaw.fitting.judgement import unbounded
-    from routelaw.laws import equivalence
-    from routelaw.plans.budget import EXPERT_CHOICES
-
-    asked = {
-        "effective_params": q.effective_params(p.law, active, experts),
-        "max_effective_params": q.max_effective_params(p.law, active),
-        "n_cut": q.n_cut(p.law),
-        "a_of_e": q.size_slope(p.law, active, experts),
-        "b_of_n": q.expert_slope(p.law, active, experts),
-        "loss": q.loss_at(p.law, active_params=active, experts=experts),
-    }
-    row: dict[str, Any] = {"fit": p.name, "router": p.router, "law": p.law.name, "source": p.source}
-    row.update({name: p.value(quantity) for name, quantity in asked.items()})
-    row["intervals"] = {name: p.interval(quantity, level) for name, quantity in asked.items()}
-    row["extrapolation"] = p.extrapolation(active, experts)
-    endless = unbounded(p.law) if math.isinf(row["max_effective_params"]) else ""
-    warnings = [*p.warnings, *([endless] if endless and endless not in p.warnings else [])]
-    row |= {"published": p.is_published, "left_out": p.left_out, "warnings": warnings}
-    if wanted is not None:
-        # A smaller dense model than the one at hand is equalled with one expert.
-        needed = equivalence.experts_for_effective(p.law, p.params_BP, active, wanted)[0]
-        row["experts_for_effective"] = max(float(needed), 1.0)
-    if loss is not None:
-        import numpy as np
-
-        sizes = {e: equivalence.size_for_loss(p.law, p.params_BP, np.log10(loss), float(e))[0] for e in EXPERT_CHOICES}
-        row["level_curve"] = {str(e): float(n) for e, n in sizes.items()}
-    return row
 
 
 def _show(rows, active, experts, level, wanted, loss) -> None:
@@ -131,11 +94,11 @@ def _show(rows, active, experts, level, wanted, loss) -> None:
         for label, r in zip(labels, rows, strict=True):
             levels.add_row(label, *(number(n) for n in r["level_curve"].values()))
         show(levels)
-    for sentence in _doubts(rows):
+    for sentence in _warnings(rows):
         show(sentence)
 
 
-def _doubts(rows: list[dict[str, Any]]) -> list[str]:
+def _warnings(rows: list[dict[str, Any]]) -> list[str]:
     """What fits left out and warn of, each sentence once, naming the corpora where it does not hold for all of them."""
     count = len({r["target"] for r in rows})
     targets: dict[tuple[str, str], list[str]] = {}

@@ -45,17 +45,14 @@ def evaluate(
 
     Results are added to the run's eval.jsonl.
     """
-    import json
-
     import torch
 
     from routelaw.cli.named_paths import named_paths
-    from routelaw.cli.output import finite, print_json
+    from routelaw.cli.output import print_json
     from routelaw.errors import InputError
-    from routelaw.evaluation.trial import is_last_word, run_trial
-    from routelaw.files import append_lines
+    from routelaw.evaluation.trial import is_last_word
     from routelaw.routers.router import load_router
-    from routelaw.training.trained import open_trained
+    from routelaw.training.trained import Run
 
     texts = named_paths(on, "--on")
     missing = [path for path in texts.values() if not path.exists()]
@@ -67,29 +64,19 @@ def evaluate(
         load_router(file)
     if threads:
         torch.set_num_threads(threads)
-    trained = open_trained(run, device, notice=note)
+    opened = Run(run, device, notice=note)
+    reading: dict[str, Any] = {"limit": limit, "documents": documents, "key": key, "errors": errors}
     trials = [
-        run_trial(
-            trained.model,
-            trained.tokenizer,
-            name,
-            path,
-            trained.device,
-            stride=stride,
-            limit=limit,
-            documents=documents,
-            key=key,
-            errors=errors,
-        )
+        opened.evaluate(path, name=name, stride=None if is_last_word(name) else stride, record=False, **reading)
         for name, path in texts.items()
     ]
-    rows = [{"run_id": trained.spec.run_id, "step": trained.step, **trial.as_dict()} for trial in trials]
-    append_lines(run / "eval.jsonl", (json.dumps(finite(row), allow_nan=False) for row in rows))
+    opened.record(trials)  # once all are known
+    run_id, step = opened.spec.run_id, opened.trained.step
     if as_json:
         results = {trial.name: trial.as_dict() for trial in trials}
-        print_json({"run_id": trained.spec.run_id, "step": trained.step, "results": results})
+        print_json({"run_id": run_id, "step": step, "results": results})
     else:
-        _show(trained.spec.run_id, trained.step, trials)
+        _show(run_id, step, trials)
 
 
 def _show(run_id: str, step: int, trials: list[Trial]) -> None:

@@ -13,7 +13,7 @@ _Given = dict[str, Any]
 
 if TYPE_CHECKING:
     from routelaw.fitting.fit import Error
-    from routelaw.fitting.judgement import Judgement
+    from routelaw.fitting.fit_report import FitReport
     from routelaw.laws import Law
     from routelaw.runs.table import RunTable
 
@@ -54,18 +54,16 @@ def fit(
     as_json: options.AsJson = False,
 ) -> None:
     """Fit a scaling law to a table of losses and judge it: parameters, intervals, errors on unseen runs."""
-    from dataclasses import replace
-
+    options.use_one_thread()
     from routelaw.cli.choices import one_of
     from routelaw.cli.output import print_json
     from routelaw.errors import InputError
     from routelaw.fitting.fit import fit_law
+    from routelaw.fitting.fit_report import DEFAULT_METHOD, judge
     from routelaw.fitting.intervals import DEFAULT_DRAWS, METHODS
-    from routelaw.fitting.judgement import DEFAULT_METHOD, judge
     from routelaw.fitting.points import select_points
     from routelaw.fitting.published import fit_lbfgsb
     from routelaw.laws import get_law
-    from routelaw.plans.predictor import Predictor
 
     measure: Error = one_of(error, ("squared", "huber"), "--error")
     method = one_of(method, ("variable-projection", "lbfgsb"), "--method")
@@ -108,9 +106,6 @@ def fit(
         active_params=at,
         experts=at_experts,
     )
-    if outside := Predictor.from_fit(fitted).extrapolation(judged.at["active_params"], judged.at["experts"]):
-        doubt = f"what is reported at the point asked for is an extrapolation: {outside}."
-        judged = replace(judged, warnings=(*judged.warnings, doubt))
     if as_json:
         print_json(judged.as_dict())
     else:
@@ -144,8 +139,9 @@ def _usual_router(table: RunTable, law: Law) -> str:
     return routed[0]
 
 
-def _show(judged: Judgement, notes: tuple[str, ...]) -> None:
+def _show(judged: FitReport, notes: tuple[str, ...]) -> None:
     from routelaw.cli.output import error_e4, known, number, show, table
+    from routelaw.fitting.fit_report import DERIVED_MEANINGS
 
     fitted, points = judged.fit, judged.fit.points
     show(f"{fitted.law.name}: {fitted.law.formula}   [{fitted.law.source}]")
@@ -170,19 +166,9 @@ def _show(judged: Judgement, notes: tuple[str, ...]) -> None:
         derived = table("", f"at N = {number(at['active_params'])}, E = {at['experts']:g}", "value", how)
         for name, value in judged.derived.items():
             ends = judged.intervals.get(name)
-            derived.add_row(_LABELS.get(name, name), number(value), known(ends))
+            derived.add_row(DERIVED_MEANINGS.get(name, name), number(value), known(ends))
         show(derived)
     for warning in judged.warnings:
         show(f"! {warning}")
     for note in notes:
         show(f"  {note}")
-
-
-_LABELS = {
-    "n_cut": "N_cut: size beyond which routing stops helping",
-    "epc": "effective parameters N̄(N, E)",
-    "epc_max": "most effective parameters, N̄_max(N)",
-    "a_of_e": "a(E): slope in log N",
-    "b_of_n": "b(N): slope in log Ê",
-    "loss": "loss (nats per token)",
-}

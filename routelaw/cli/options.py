@@ -36,6 +36,13 @@ ActiveParams = Annotated[
 ]
 
 
+def use_one_thread() -> None:
+    """Before NumPy is imported: matrices of the analysis are small, and threads of BLAS would only spin over them."""
+    import os
+
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+
 def refuse_without_effect(given: Mapping[str, object | None], where: str) -> None:
     """Refuse options that were given (those that are None were not) `where` nothing reads them."""
     from routelaw.errors import InputError

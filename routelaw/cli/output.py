@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from routelaw.formatting import printable
+from routelaw.formatting import number, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from rich.progress import Progress
-    from rich.table import Table
 
+    from routelaw.cli.plain_table import PlainTable
     from routelaw.fitting.intervals import Interval
 
 PIPE_WIDTH = 160
@@ -56,22 +56,11 @@ def finite(value: Any) -> Any:
     return value
 
 
-def table(title: str, *columns: str) -> Table:
+def table(title: str, *columns: str) -> PlainTable:
     """A table whose first column is text and whose others are figures. Cells are text: markup in them is shown."""
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
+    from routelaw.cli.plain_table import PlainTable
 
-    class PlainTable(Table):
-        def add_row(self, *cells: Any, **options: Any) -> None:
-            super().add_row(*(Text(printable(c)) if isinstance(c, str) else c for c in cells), **options)
-
-    shown = Text(printable(title)) if title else None
-    made = PlainTable(title=shown, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    # Names stay whole; a terminal too narrow for them wraps the figures instead.
-    for i, column in enumerate(columns):
-        made.add_column(Text(printable(column)), justify="left" if i == 0 else "right", no_wrap=i == 0)
-    return made
+    return PlainTable(title, *columns)
 
 
 def show(*renderables: Any) -> None:
@@ -80,6 +69,8 @@ def show(*renderables: Any) -> None:
 
     from rich.console import Console
 
+    from routelaw.cli.plain_table import PlainTable
+
     if sys.stdout is None:  # closed by whoever called: there is nobody to show it to
         return
     terminal = sys.stdout.isatty()
@@ -87,7 +78,7 @@ def show(*renderables: Any) -> None:
     for item in renderables:
         if isinstance(item, str):
             console.print(printable(item), markup=False)
-        else:
+        elif not (isinstance(item, PlainTable) and item.write_long(console)):
             console.print(item)
 
 
@@ -109,21 +100,6 @@ def followed(steps: Iterable[Any], *columns: Any, quiet: bool = False) -> dict[s
             bar.update(task, completed=step.done, total=step.total, description=step.what)
             summary = step.summary
     return summary
-
-
-def number(value: float, digits: int = 4) -> str:
-    """A parameter or quantity as people write it; sizes in K, M, B, T."""
-    if value is None or math.isnan(value):
-        return "–"
-    if math.isinf(value):
-        return "∞" if value > 0 else "−∞"
-    # The unit is that of the rounded number: 999.9B reads 1T, not 1e+03B.
-    rounded = abs(float(f"{value:.3g}"))
-    if 1e5 <= rounded < 1e15:
-        for scale, unit in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "K")):
-            if rounded >= scale:
-                return f"{value / scale:.3g}{unit}"
-    return f"{value:.{digits}g}"
 
 
 def memory(byte_count: float) -> str:

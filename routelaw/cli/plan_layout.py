@@ -63,10 +63,11 @@ def layout(
     """
     from routelaw.cli.choices import one_of
     from routelaw.cli.output import print_json
-    from routelaw.cli.run_tables import gather_tables
+    from routelaw.cli.run_tables import settings_of
     from routelaw.plans.layouts import plan_layouts
     from routelaw.plans.links import Cluster
     from routelaw.specs.devices import known_device
+    from routelaw.specs.files import gather_tables
 
     chosen = {
         "model.size": size,
@@ -80,7 +81,9 @@ def layout(
     _check_settings(set_ or [], {**chosen, READ: precision})
     if devices <= node:
         options.refuse_without_effect({"--network": network}, "on one node")
-    meant, asked = _understood(gather_tables(spec, chosen, set_ or []), str(spec) if spec else "the options")
+    meant, asked = _understood(
+        gather_tables(spec, chosen, settings_of(set_ or [])), str(spec) if spec else "the options"
+    )
     precision = one_of(asked if precision is None else precision, ("bfloat16", "float32"), "--precision")
     kind = known_device(device)
     cluster = Cluster(

@@ -35,13 +35,9 @@ def predictors(
     """
     from routelaw.cli import options
     from routelaw.errors import InputError
-    from routelaw.fitting.fit import fit_law
     from routelaw.fitting.intervals import DEFAULT_DRAWS
-    from routelaw.fitting.judgement import judge
-    from routelaw.fitting.points import has_finished, knows_routing, select_points
-    from routelaw.laws import get_law
-    from routelaw.plans.predictor import Predictor
-    from routelaw.specs.techniques import DENSE, canonical_router
+    from routelaw.plans.literature import published_predictors
+    from routelaw.plans.predictor import fitted_predictors
 
     if named and runs:
         raise InputError("give either a run table or --fit, not both.")
@@ -54,40 +50,14 @@ def predictors(
         for option, asked, only in (("--target", target, PUBLISHED_TARGET), ("--law", law, PUBLISHED_LAW)):
             if asked != only:
                 raise InputError(f"{option} {asked} needs a run table: the published fits have {only} alone.")
-        return _published(named, routers)
-    table = options.load(runs, plugins)
-    chosen = get_law(law)
-    check(chosen)
-    asked = list(dict.fromkeys(map(canonical_router, routers or [])))
-    wanted = asked or ([r for r in table.routers if r != DENSE] if knows_routing(chosen) else [DENSE])
-    if not wanted:
-        raise InputError(f"{table.source}: there are only dense runs, which --law dense describes.")
-    made = []
-    for router in wanted:
-        if not asked and len(wanted) > 1 and not has_finished(table, router):
-            if not quiet:
-                note(f"{router} is left out: it has no finished run.")
-            continue
-        points = select_points(table, router, chosen, target=target)
-        judged = judge(fit_law(chosen, points), draws=draws or DEFAULT_DRAWS, seed=seed or 0)
-        made.append(Predictor.from_judgement(judged))
-    if not made:
-        raise InputError(f"{table.source}: no router has a finished run to fit.")
-    return made
-
-
-def _published(named: list[str] | None, routers: list[str] | None) -> list[Predictor]:
-    from routelaw.errors import InputError
-    from routelaw.plans.literature import PUBLISHED, published
-    from routelaw.specs.nearest import nearest_hint
-    from routelaw.specs.techniques import canonical_router
-
-    if named:
-        return [published(name) for name in dict.fromkeys(named)]
-    known = {entry.router: name for name, entry in PUBLISHED.items()}
-    wanted = list(dict.fromkeys(map(canonical_router, routers or ["s-base", "rl-r", "hash"])))
-    for router in wanted:
-        if router not in known:
-            hint, there = nearest_hint(router, known), ", ".join(known)
-            raise InputError(f"no published fit of router {router!r}{hint}; there are {there}, or give a run table.")
-    return [published(known[r]) for r in wanted]
+        return published_predictors(named or (), routers or ())
+    return fitted_predictors(
+        options.load(runs, plugins),
+        law,
+        routers or (),
+        target=target,
+        draws=draws or DEFAULT_DRAWS,
+        seed=seed or 0,
+        check=check,
+        notice=(lambda _: None) if quiet else note,
+    )

@@ -15,22 +15,26 @@ def report(
     out: Annotated[Path, typer.Option(help="Folder to write: index.html, figures/, tables/.")],
     force: Annotated[bool, typer.Option("--force", help="Replace files in a folder that exists.")] = False,
     law: Annotated[
-        str | None, typer.Option(help="The law in front (default: the simplest that none clearly beats).")
+        str | None, typer.Option(help="The selected law (default: the simplest that none clearly beats).")
     ] = None,
     target: options.Target = "loss_validation",
     plugin: options.Plugin = None,
     as_json: options.AsJson = False,
 ) -> None:
     """What the runs say: which router wins where and how surely, the fitted laws, curves, expert load, every run."""
+    options.use_one_thread()
     from routelaw.cli.output import followed, print_json
+    from routelaw.files import without_collection
     from routelaw.laws import get_law
-    from routelaw.report.runs_report import write_report
+    from routelaw.report.runs_report import report_steps
     from routelaw.report.whole_folder import check_target
 
     check_target(out, force)
     own_laws = options.load_laws(plugin or [])
     front = get_law(law) if law is not None else None
-    summary = followed(write_report(runs, out, force=force, law=front, own_laws=own_laws, target=target), quiet=as_json)
+    with without_collection():  # of what a page is made from, all is needed to the end
+        steps = report_steps(runs, out, force=force, law=front, own_laws=own_laws, target=target)
+        summary = followed(steps, quiet=as_json)
     if as_json:
         print_json(summary)
     else:
@@ -44,7 +48,7 @@ def _show(summary: dict[str, Any]) -> None:
         states = ", ".join(f"{count} {state}" for state, count in source["statuses"].items())
         show(f"{name}: {source['runs']} runs ({states}).")
         if source.get("law"):
-            show(f"  law in front: {source['law']}, because {source['law_because']}.")
+            show(f"  selected law: {source['law']}, because {source['law_because']}.")
         for key, why in source.get("no_law", {}).items():
             show(f"  {source['techniques'][key]} has no law: {why}")
         clear = [d for d in source.get("duels", []) if d["verdict"] == "clearly"]

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from routelaw.cli import options
+
 
 def reproduce(
     out: Annotated[Path, typer.Option(help="Folder to write: index.html, tables/, figures/, summary.json.")],
@@ -17,6 +19,7 @@ def reproduce(
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as one JSON object.")] = False,
 ) -> None:
     """Recompute the paper's tables and redraw its figures from the released losses: printed, ours, verdict."""
+    options.use_one_thread()
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 
     from routelaw.cli.output import followed, print_json

@@ -1,31 +1,16 @@
-"""A run from three places: a TOML file, then options, then `--set table.key=value`; the later ones win."""
+"""`--set table.key=value`: fields by their dotted names, with values as TOML has them."""
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 from routelaw.errors import InputError
-from routelaw.files import check_plain, read_toml
-from routelaw.specs.files import Tables, put
+from routelaw.files import check_plain
 
 LONGEST_VALUE = 20_000
 """Characters of a value that are read as TOML; what is longer is text, if anything."""
-
-
-def gather_tables(file: Path | None, options: Mapping[str, Any], settings: Sequence[str]) -> Tables:
-    """Nested tables of plain values. Options are by dotted name; those that are None were not given."""
-    tables: Tables = read_toml(file) if file else {}
-    if file and isinstance(tables.get("corpus"), str):
-        tables["corpus"] = str(file.parent / tables["corpus"])  # a file's paths are relative to it
-    for name, value in options.items():
-        if value is not None:
-            put(tables, name, value)
-    for name, value in settings_of(settings).items():
-        put(tables, name, value)
-    return tables
 
 
 def settings_of(settings: Sequence[str]) -> dict[str, Any]:

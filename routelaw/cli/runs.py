@@ -61,10 +61,9 @@ def show(
 ) -> None:
     """One run: what it is, how it went, where it lies."""
     from routelaw.cli import output
-    from routelaw.cli.sweep_screen import describe
     from routelaw.runs.store import OUTPUT
     from routelaw.specs.files import to_mapping
-    from routelaw.specs.run import meaning_of
+    from routelaw.specs.run import describe, meaning_of
 
     found = _store(store).find(run)
     last = found.last_logged()

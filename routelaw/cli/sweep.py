@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,6 +13,7 @@ if TYPE_CHECKING:
     from routelaw.runs.store import Store
     from routelaw.sweeps.estimate import SweepEstimate
     from routelaw.sweeps.machine import Machine
+    from routelaw.sweeps.run_sweep import SweepTraining
     from routelaw.sweeps.sweep import Sweep
 
 SOME_FAILED = 1
@@ -68,12 +68,10 @@ def sweep(
     from routelaw.cli.choices import one_of
     from routelaw.cli.output import print_json
     from routelaw.cli.run_tables import settings_of
-    from routelaw.cli.sweep_screen import show_end, show_estimate
+    from routelaw.cli.sweep_screen import show_end, show_estimate, watch
     from routelaw.errors import InputError
-    from routelaw.kernels.cpu_bfloat16 import make_safe
     from routelaw.runs.store import Store
-    from routelaw.sweeps.estimate import too_large
-    from routelaw.sweeps.machine import Machine
+    from routelaw.sweeps.run_sweep import Ray, load_sweep, machine_of, run_sweep
 
     one_of(backend, BACKENDS, "--backend")
     _refuse_without_effect(
@@ -87,31 +85,36 @@ def sweep(
             "--measure": (measure or None, dry_run, "--dry-run"),
         }
     )
-    overrides = settings_of(set_ or []) | ({} if corpus is None else {"corpus": str(corpus)})
-    planned, kept = understood(file, overrides, plugin or []), Store(store)
+    planned, kept = (
+        load_sweep(file, corpus=corpus, settings=settings_of(set_ or []), plugins=plugin or []),
+        Store(store),
+    )
     ray = None
     if backend == "ray":
         ray = Ray(address, 1.0 if cpus_per_run is None else cpus_per_run, gpus_per_run or 0.0)
-    executions = [run.execution for run in planned.runs]
-    machine = Machine.on_cluster(executions, ray.cpus, ray.gpus) if ray else Machine.here(executions, jobs)
-    if ray is None and machine.device == "cpu" and any(each.precision == "bfloat16" for each in executions):
-        make_safe(note)  # here, so that all workers inherit it
-    if dry_run or ray is None:  # what a cluster's nodes have is known to them alone
+    if dry_run:
+        machine = machine_of(planned, jobs, ray, note)
         if ray and machine.device == "cuda" and not device_name:
             raise InputError("say which GPU the cluster has, with --device-name, to estimate for it.")
-        estimate = _estimated(planned, kept, machine, measure, price, device_name, plugin or [])
-        if dry_run:
-            print_json(estimate.to_json()) if as_json else show_estimate(planned, estimate)
-            return
-        if problem := too_large(estimate):
-            raise InputError(problem)
-    failed = carried_out(planned, kept, machine, ray, tuple(plugin or []), quiet=as_json)
+        estimate = _estimated(planned, kept, machine, measure, price, device_name)
+        print_json(estimate.to_json()) if as_json else show_estimate(planned, estimate)
+        return
+    training = run_sweep(planned, kept, jobs=jobs, ray=ray, notice=note)
+    if not as_json:
+        note_what_is_there(training)
+    failed = watch(training.events(), planned, kept, quiet=as_json)
     if as_json:
         print_json(_summary(planned, kept, failed))
     else:
         show_end(planned, kept, failed)
     if failed:
         raise typer.Exit(SOME_FAILED)
+
+
+def note_what_is_there(training: SweepTraining) -> None:
+    """How many of the runs need not be trained."""
+    if count := len(training.sweep.runs) - len(training.missing):
+        note(f"{count} of {len(training.sweep.runs)} runs are in {training.store.path} already.")
 
 
 def _refuse_without_effect(options: dict[str, tuple[Any, bool, str]]) -> None:
@@ -123,42 +126,6 @@ def _refuse_without_effect(options: dict[str, tuple[Any, bool, str]]) -> None:
             raise InputError(f"{name} has no effect without {where}: leave it out.")
 
 
-@dataclass(frozen=True)
-class Ray:
-    """A cluster, and what a run needs of it."""
-
-    address: str | None
-    cpus: float
-    gpus: float
-
-
-def understood(file: Path, overrides: dict[str, Any], plugins: list[Path]) -> Sweep:
-    """The sweep, with everything checked that would otherwise fail when its run's turn comes."""
-    from functools import cache
-
-    from routelaw.cli.sweep_screen import describe
-    from routelaw.corpus.shards import open_corpus
-    from routelaw.errors import InputError
-    from routelaw.routers.router import load_router
-    from routelaw.sweeps.sweep import read_sweep
-    from routelaw.training.run import check_run
-
-    @cache
-    def opened(path: str | Path) -> Any:
-        return open_corpus(path, verify=True)
-
-    for plugin in plugins:
-        load_router(plugin)
-    planned = read_sweep(file, overrides=overrides, opened=lambda path: opened(str(path)))
-    for run in planned.runs:
-        others = {name: opened(str(path)) for name, path in run.others.items()}
-        try:
-            check_run(run.spec, run.execution, {"validation": opened(str(run.corpus)), **others})
-        except InputError as error:
-            raise InputError(f"{file} ({describe(run.spec)}): {error}") from None
-    return planned
-
-
 def _estimated(
     sweep: Sweep,
     store: Store,
@@ -166,7 +133,6 @@ def _estimated(
     measure: bool,
     price: float | None,
     device_name: str | None,
-    plugins: list[Path],
 ) -> SweepEstimate:
     from routelaw.cli.output import progress
     from routelaw.sweeps.estimate import estimate_sweep
@@ -180,72 +146,9 @@ def _estimated(
             measure=measure,
             price=price,
             device_name=device_name,
-            plugins=plugins,
+            plugins=sweep.plugins,
             notice=lambda done, total: bar.update(task, completed=done, total=total),
         )
-
-
-def carried_out(
-    sweep: Sweep,
-    store: Store,
-    machine: Machine,
-    ray: Ray | None = None,
-    plugins: tuple[Path, ...] = (),
-    *,
-    quiet: bool = False,
-) -> dict[str, str]:
-    """Train what is missing, longest runs first: the last minutes are then not spent on a single one.
-
-    Returns the reasons of the runs that failed. Where nothing is missing no worker is started.
-    """
-    from routelaw.cli.sweep_screen import watch
-    from routelaw.sweeps.cluster import run_on_ray
-    from routelaw.sweeps.local import run_local
-    from routelaw.sweeps.progress import work
-    from routelaw.sweeps.task import Task
-
-    missing = [run for run in sweep.runs if not store.ended(run.spec.run_id)]
-    if len(missing) < len(sweep.runs) and not quiet:
-        count = len(sweep.runs) - len(missing)
-        note(f"{count} of {len(sweep.runs)} runs are in {store.path} already.")
-    if not missing:
-        return {}
-    store.check_writable()
-    _refuse_other_names(sweep, store)
-    _say_what_is_dated_ahead(store)
-    runs = sorted(missing, key=lambda run: -work(run.spec))
-    tasks = [Task.of(run, machine.execution(run.execution), store, plugins) for run in runs]
-    if ray is None:
-        events = run_local(tasks, store, devices=machine.devices, threads=machine.threads)
-    else:
-        events = run_on_ray(tasks, store, address=ray.address, cpus=ray.cpus, gpus=ray.gpus)
-    return watch(events, sweep, store, quiet=quiet)
-
-
-def _refuse_other_names(sweep: Sweep, store: Store) -> None:
-    """A run that `train --out` put into the store under a name of the user's would be trained a second time."""
-    from routelaw.errors import InputError
-
-    wanted = {run.spec.run_id for run in sweep.runs}
-    for run in store.runs():
-        if run.run_id in wanted and run.folder.parent == store.path and run.folder.name != run.run_id:
-            raise InputError(
-                f"{run.folder} holds run {run.run_id} of this sweep under another name: rename it to {run.run_id}, "
-                "or give another --store."
-            )
-
-
-def _say_what_is_dated_ahead(store: Store) -> None:
-    """A lease from the future would hold its run for ever; it is taken for lost, which its owner should hear of."""
-    from routelaw.runs.leases import dated_ahead, host_of
-
-    for run in store.runs():
-        if not run.ended and (ahead := dated_ahead(run.folder)):
-            host = str(host_of(run.folder)).partition("/")[0]
-            note(
-                f"the lease of host {host} on run {run.run_id} is dated {ahead:.0f} s ahead of this file system's "
-                "clock, so its process is taken for lost and the run goes on here."
-            )
 
 
 def _summary(sweep: Sweep, store: Store, failed: dict[str, str]) -> dict[str, Any]:

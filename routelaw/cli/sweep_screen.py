@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from routelaw.formatting import printable
+from routelaw.specs.run import describe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -143,7 +144,7 @@ def show_estimate(sweep: Sweep, estimate: SweepEstimate) -> None:
             number(counts.active_params, 3),
             number(counts.total_params, 3),
             f"{cost.training_flops:.2e}",
-            memory(cost.need.device or cost.need.host),
+            memory(cost.required.device or cost.required.host),
             "done" if cost.done else _clock(cost.seconds),
             *([f"{cost.cost:,.2f}"] if priced else []),
             cost.how,
@@ -170,20 +171,6 @@ def show_end(sweep: Sweep, store: Store, failed: dict[str, str]) -> None:
     if failed:
         show(f"{len(failed)} of {len(sweep.runs)} runs failed; the same command tries them again.")
     show(f"Look at it: routelaw report {store.path} --out out/report")
-
-
-def describe(spec: RunSpec) -> str:
-    """A run in a few words: what a table of runs is read by."""
-    from routelaw.specs.sizes import size_label
-
-    words = [spec.router.name, size_label(spec.counts.active_params)]
-    if spec.routed_blocks:
-        words.append(f"E={spec.router.experts}")
-        words += [f"K={spec.router.k}"] if spec.router.k > 1 else []
-        words += [f"R={spec.routing_frequency:.3g}"] if spec.routing_frequency != 0.5 else []
-    words += [spec.variant] if spec.variant else []
-    words += [f"seed {spec.train.seed}"] if spec.train.seed else []
-    return " ".join(words)
 
 
 def _count(progress: SweepProgress) -> str:

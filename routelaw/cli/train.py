@@ -7,16 +7,15 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from routelaw.cli.output import note
 
 if TYPE_CHECKING:
-    from routelaw.corpus import Corpus
-    from routelaw.specs.run import ExecutionSpec, RunSpec
-    from routelaw.training.ranks import Rank
+    from routelaw.specs.run import ExecutionSpec
+    from routelaw.sweeps.one_run import Training
     from routelaw.training.run import Progress, Result
 
 
@@ -67,56 +66,53 @@ def train(
     SIGTERM, as a batch system sends it, leaves a checkpoint after the step at hand. The exit code is 3 when the run
     diverged.
     """
+    from routelaw.cli.named_paths import named_paths
     from routelaw.cli.output import print_json
-    from routelaw.cli.run_tables import gather_tables
+    from routelaw.cli.run_tables import settings_of
+    from routelaw.sweeps import one_run
     from routelaw.training.mesh import check_world
-    from routelaw.training.ranks import Rank, hold_lifeline, speaking
-    from routelaw.training.run import check_run
+    from routelaw.training.ranks import Rank, exit_with_parent, report_error_once
 
-    tables = gather_tables(
-        spec,
-        {
-            "corpus": None if corpus is None else str(corpus),
-            "model.size": size,
-            "model.sequence_length": sequence_length,
-            "router.name": router,
-            "router.experts": experts,
-            "router.k": k,
-            "router.routing_frequency": routing_frequency,
-            "train.steps": steps,
-            "train.batch": batch,
-            "train.learning_rate": learning_rate,
-            "train.seed": seed,
-            "execution.device": device,
-            "execution.threads": threads,
-            "execution.micro_batches": micro_batches,
-            "execution.data": data,
-            "execution.expert": expert,
-            "execution.tensor": tensor,
-            "execution.evaluate_every": evaluate_every,
-            "execution.save_every": save_every,
-        },
-        set_ or [],
-    )
+    settings = {"execution.data": data, "execution.expert": expert, "execution.tensor": tensor}
+    settings |= settings_of(set_ or [])
     rank = Rank.here()
-    hold_lifeline()
-    with speaking(rank):
-        where = str(spec) if spec else "the options"
-        opened, meant, execution = _understood(tables, where, plugin or [], verify=rank.first)
-        others = _other_corpora(evaluate_on or [], verify=rank.first)
-        folder = out or Path("runs") / meant.run_id
-        check_run(meant, execution, {"validation": opened, **others})
-        _check_memory(meant, execution, rank)
-        if rank.among_others:
+    exit_with_parent()
+    with report_error_once(rank):
+        training = one_run.train(
+            spec,
+            corpus,
+            out=out,
+            size=size,
+            router=router,
+            experts=experts,
+            k=k,
+            routing_frequency=routing_frequency,
+            steps=steps,
+            batch=batch,
+            sequence_length=sequence_length,
+            learning_rate=learning_rate,
+            seed=seed,
+            device=device,
+            threads=threads,
+            micro_batches=micro_batches,
+            evaluate_every=evaluate_every,
+            save_every=save_every,
+            settings=settings,
+            evaluate_on=named_paths(evaluate_on or [], "--evaluate-on"),
+            track=track if rank.first else None,
+            plugins=plugin or [],
+            notice=note,
+        )
+        execution, folder = training.execution, training.folder
+        if rank.is_distributed:
             check_world(execution.layout, rank)
-        if execution.layout.world > 1 and not rank.among_others:
+        if execution.layout.world > 1 and not rank.is_distributed:
             raise typer.Exit(_launched(execution, folder))
         quiet = as_json or not rank.first
         if not quiet:
-            _show_derived(meant, opened, folder, execution)
+            _show_derived(training)
         with _sigterm() as asked_to_stop:
-            tracker = track if rank.first else None
-            result = _trained(meant, execution, opened, folder, others, tracker, asked_to_stop, quiet=quiet)
+            result = _trained(training, asked_to_stop, quiet=quiet)
     if not rank.first:
         return
     if as_json:
@@ -127,7 +123,7 @@ def train(
         raise typer.Exit(DIVERGED)
     if result.status == "running":
         note(f"stopped by SIGTERM; the same command continues after step {result.step}, whose checkpoint is written.")
-        if not rank.among_others:  # whoever started several processes asked them to stop, and knows
+        if not rank.is_distributed:  # whoever started several processes asked them to stop, and knows
             raise typer.Exit(TERMINATED)
 
 
@@ -143,31 +139,14 @@ def _sigterm() -> Iterator[Callable[[], bool]]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _check_memory(spec: RunSpec, execution: ExecutionSpec, rank: Rank) -> None:
-    """A run that does not fit is refused now, with the number, and not ended by the system later."""
-    from routelaw.errors import InputError
-    from routelaw.specs.footprint import footprint_of
-    from routelaw.sweeps.memory import complaint, floor_here, need_of, room_here
-    from routelaw.training.device import resolve_device, resolve_precision
-
-    device = resolve_device(execution.device)
-    gpu = device.type == "cuda"
-    precision = str(resolve_precision(execution.precision, device)).removeprefix("torch.")
-    memory = footprint_of(spec, execution, precision, gpu)
-    processes = rank.on_this_machine if rank.among_others else execution.layout.world
-    need, room = need_of(memory, gpu, False, floor_here()), room_here(gpu, processes, processes)
-    if problem := complaint("the run", memory, need, room, jobs=1, experts=spec.router.experts):
-        raise InputError(problem)
-
-
 def _launched(execution: ExecutionSpec, folder: Path) -> int:
     """The same command in as many processes as the layout has; its exit code."""
     import sys
 
     from routelaw.errors import LOST_CONTACT
     from routelaw.training.launch import launch
-    from routelaw.training.pulse import STOOD_STILL
     from routelaw.training.ranks import WRONG_INPUT
+    from routelaw.training.watchdog import EXIT_HANG
 
     command = [sys.executable, "-m", "routelaw", *sys.argv[1:]]
     with _sigterm() as asked_to_stop:
@@ -177,81 +156,38 @@ def _launched(execution: ExecutionSpec, folder: Path) -> int:
             return INTERRUPTED
         if ended.well and asked_to_stop():
             return TERMINATED
-    if ended.code < 0 or ended.code not in (0, WRONG_INPUT, DIVERGED, STOOD_STILL, LOST_CONTACT, INTERRUPTED):
+    if ended.code < 0 or ended.code not in (0, WRONG_INPUT, DIVERGED, EXIT_HANG, LOST_CONTACT, INTERRUPTED):
         note(f"{ended.reason}, so the run has ended.", "error")
-    if ended.code < 0 or ended.code in (STOOD_STILL, LOST_CONTACT):
+    if ended.code < 0 or ended.code in (EXIT_HANG, LOST_CONTACT):
         note(f"the same command goes on from the last checkpoint in {folder}.")
     return 128 - ended.code if ended.code < 0 else ended.code
 
 
-def _understood(
-    tables: dict[str, Any], where: str, plugins: list[Path], verify: bool
-) -> tuple[Corpus, RunSpec, ExecutionSpec]:
-    """Tables of plain values as a corpus and specs; the vocabulary is the corpus's own unless given."""
-    from routelaw.corpus.shards import open_corpus
-    from routelaw.errors import InputError
-    from routelaw.routers.router import load_router
-    from routelaw.specs.files import from_mapping, run_spec
-    from routelaw.specs.run import ExecutionSpec
-
-    for plugin in plugins:
-        load_router(plugin)
-    path = tables.pop("corpus", None)
-    if not isinstance(path, str):
-        raise InputError(
-            "name a corpus with --corpus; `routelaw corpus build python --out DIR` makes one of any Python."
-        )
-    corpus = open_corpus(path, verify=verify)  # a flipped bit would train another model under the same id
-    execution = from_mapping(ExecutionSpec, tables.pop("execution", {}), f"{where} [execution]")
-    if isinstance(model := tables.setdefault("model", {}), dict):
-        model.setdefault("vocabulary", corpus.vocabulary)
-    return corpus, run_spec(tables, corpus.id, where), execution
-
-
-def _other_corpora(items: list[str], verify: bool) -> dict[str, Corpus]:
-    from routelaw.cli.named_paths import named_paths
-    from routelaw.corpus.shards import open_corpus
-
-    return {name: open_corpus(path, verify=verify) for name, path in named_paths(items, "--evaluate-on").items()}
-
-
-def _trained(
-    spec: RunSpec,
-    execution: ExecutionSpec,
-    corpus: Corpus,
-    folder: Path,
-    others: dict[str, Corpus],
-    track: str | None,
-    stop: Callable[[], bool],
-    *,
-    quiet: bool,
-) -> Result:
-    """Run it with a live line on stderr; losses of evaluations stay on the screen."""
+def _trained(training: Training, asked_to_stop: Callable[[], bool], *, quiet: bool) -> Result:
+    """Follow it with a live line on stderr; losses of evaluations stay on the screen."""
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 
     from routelaw.cli.output import progress
     from routelaw.training.ranks import Rank
-    from routelaw.training.run import run
-    from routelaw.training.tracking import tracking
 
     columns = (MofNCompleteColumn(), BarColumn(bar_width=20), TextColumn("{task.fields[line]}", markup=False))
-    with progress(*columns, quiet=quiet) as bar, tracking(track, folder, spec, execution.log_every) as follow:
-        task = bar.add_task("", total=spec.train.steps, line="")
-
-        def observe(seen: Progress) -> None:
-            follow(seen)
-            bar.update(task, completed=seen.info.step, line=_line(seen))
-            if seen.losses and not quiet:
-                losses = ", ".join(f"{key} {_loss(value)}" for key, value in seen.losses.items())
-                bar.console.print(f"step {seen.info.step}: {losses}", highlight=False, markup=False)
-
+    with progress(*columns, quiet=quiet) as bar:
+        task = bar.add_task("", total=training.spec.train.steps, line="")
         try:
-            return run(spec, execution, corpus, folder, others=others, observe=observe, notice=note, stop=stop)
+            for seen in training:
+                bar.update(task, completed=seen.step, line=_line(seen))
+                if seen.losses and not quiet:
+                    losses = ", ".join(f"{key} {_loss(value)}" for key, value in seen.losses.items())
+                    bar.console.print(f"step {seen.step}: {losses}", highlight=False, markup=False)
+                if asked_to_stop():
+                    training.stop()
         except KeyboardInterrupt:
             if not Rank.here().first:
                 raise typer.Exit(INTERRUPTED) from None
-            note(f"stopped; the same command continues from the last checkpoint in {folder}.")
+            note(f"stopped; the same command continues from the last checkpoint in {training.folder}.")
             raise typer.Exit(INTERRUPTED) from None
+    assert training.result is not None
+    return training.result
 
 
 def _line(seen: Progress) -> str:
@@ -268,35 +204,37 @@ def _loss(value: float | None) -> str:
     return "not finite" if value is None else f"{value:.4f}"
 
 
-def _show_derived(spec: RunSpec, corpus: Corpus, folder: Path, execution: ExecutionSpec) -> None:
+def _show_derived(training: Training) -> None:
     from routelaw.cli.output import show
     from routelaw.specs.footprint import footprint_of
     from routelaw.sweeps.memory import in_words
     from routelaw.training.device import resolve_device, resolve_precision
     from routelaw.training.schedule import warmup_steps
 
+    spec, execution = training.spec, training.execution
+    corpus_tokens = max(len(training.corpus.train.tokens), 1)
     counts, architecture, train = spec.counts, spec.model.architecture, spec.train
     tokens = spec.tokens_after(train.steps)
     layout = execution.layout
     device = resolve_device(execution.device)
     precision = str(resolve_precision(execution.precision, device)).removeprefix("torch.")
-    need = footprint_of(spec, execution, precision, device.type == "cuda")
+    required = footprint_of(spec, execution, precision, device.type == "cuda")
     routed = ", ".join(map(str, spec.routed_blocks)) or "none"
     groups = f", in groups of {spec.group_tokens:,} tokens" if spec.routed_blocks else ""
     show(
-        f"run {spec.run_id} in {folder}",
+        f"run {spec.run_id} in {training.folder}",
         f"  model     {architecture.blocks} blocks of width {architecture.d_model}, {architecture.heads} heads of "
         f"{architecture.kv_size}, vocabulary {spec.model.vocabulary:,}, sequences of {spec.model.sequence_length:,}",
         f"  router    {spec.router.name}, {spec.router.experts} experts; routed blocks: {routed}{groups}",
         f"  counts    N {counts.active_params:,} active and P {counts.total_params:,} total parameters, "
         f"F {counts.flops_per_token:,} FLOPs per token",
         f"  training  {train.steps:,} steps of {train.batch:,} sequences: {tokens:,} tokens, "
-        f"{tokens / max(len(corpus.train.tokens), 1):.2f} times the corpus; warm-up of {warmup_steps(train):,} steps "
-        f"to {train.learning_rate:g}",
+        f"{tokens / corpus_tokens:.2f} times the corpus; "
+        f"warm-up of {warmup_steps(train):,} steps to {train.learning_rate:g}",
         f"  devices   {'one' if layout.world == 1 else f'{layout.world} as {layout}'}, {precision}; on each about "
-        f"{in_words(need.total)}: parameters {in_words(need.parameters)}, optimiser "
-        f"{in_words(need.masters + need.optimizer)}, activations {in_words(need.activations + need.logits)}, "
-        f"evaluation {in_words(need.evaluation)}",
+        f"{in_words(required.total)}: parameters {in_words(required.parameters)}, optimiser "
+        f"{in_words(required.masters + required.optimizer)}, "
+        f"activations {in_words(required.activations + required.logits)}, evaluation {in_words(required.evaluation)}",
     )
 
 

@@ -64,6 +64,10 @@ def build_corpus(
     one document (that with the smallest hash), and leaves at least one. Unless given it is 0.005; of the Python
     library, which has some hundred documents, 0.05. With several workers a script must call this
     under `if __name__ == "__main__"`, for they are started afresh.
+
+    >>> reading = rl.Reading(documents="line")
+    >>> rl.build_corpus(["texts.txt"], "small", vocabulary=300, reading=reading, workers=1, validation=0.1).vocabulary
+    300
     """
     out, reading = Path(out), reading or Reading()
     workers = workers or available_cores()

@@ -63,6 +63,13 @@ class Split:
 
 @dataclass(frozen=True)
 class Corpus:
+    """Text as tokens on disk, memory-mapped, in a training and a validation split.
+
+    >>> corpus = rl.open_corpus("corpus")
+    >>> corpus.vocabulary, corpus.validation.documents > 0
+    (320, True)
+    """
+
     path: Path
     manifest: Manifest
     splits: dict[str, Split]
@@ -103,7 +110,11 @@ class Corpus:
 
 def open_corpus(path: str | Path, verify: bool = False) -> Corpus:
     """The corpus in a directory. Manifest, tokenizer, headers, sizes and index are checked; with `verify` every byte,
-    and whether tokens, index, frequencies and tokenizer agree (which needs SentencePiece)."""
+    and whether tokens, index, frequencies and tokenizer agree (which needs SentencePiece).
+
+    >>> len(rl.open_corpus("corpus", verify=True).train.tokens) > 1000
+    True
+    """
     path = Path(path)
     manifest = read_manifest(path)
     check_content(path, manifest.tokenizer)

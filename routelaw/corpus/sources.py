@@ -37,7 +37,11 @@ LONGEST_RECORD = 64 << 20
 
 @dataclass(frozen=True)
 class Reading:
-    """How text files are to be understood."""
+    """How text files are to be understood.
+
+    >>> rl.Reading(documents="line").key
+    'text'
+    """
 
     documents: str = "separator"
     """separator: documents end at a line of only <|endoftext|>, a file without one is a document; line; file."""

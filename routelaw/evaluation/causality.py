@@ -51,7 +51,7 @@ def audit(
     cuts: Sequence[int] = (),
     training_context: Callable[[Tensor], StepContext] | None = None,
 ) -> Audit:
-    """Of a model on some text, (B, S). Everything from t on is replaced by the same sequence read backwards.
+    """Audit a model on some text, (B, S). Everything from t on is replaced by the same sequence read backwards.
 
     `cuts` are values of t, by default a quarter, half and three quarters of the sequence. `training_context` gives the
     routing groups of a training pass; by default those of the spec without its shuffle, or one group if the text is no

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from routelaw.evaluation.load import ExpertLoad
 from routelaw.evaluation.windows import Masked
-from routelaw.model.parallel import Team
+from routelaw.model.parallel import Group
 from routelaw.model.transformer import Output, StepContext, Transformer
 
 
@@ -92,7 +92,7 @@ def masked_likelihood(model: Transformer, batches: Iterable[Masked], device: tor
     return Likelihood(float(batch.all_sum(nats)), tokens, load.shares)
 
 
-def _own_rows(tokens_BS: np.ndarray, mask_BS: np.ndarray, batch: Team) -> tuple[np.ndarray, np.ndarray]:
+def _own_rows(tokens_BS: np.ndarray, mask_BS: np.ndarray, batch: Group) -> tuple[np.ndarray, np.ndarray]:
     """This process's share of the rows. All processes have equally many, since experts are asked together: where they
     do not come out even, some rows are there twice and count once."""
     if batch.size == 1:

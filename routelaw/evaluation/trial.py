@@ -50,6 +50,25 @@ class Trial:
     load: dict[int, list[float]]
     """Share of the tokens each expert took, by block."""
 
+    @property
+    def nats_per_token(self) -> float:
+        return self.figures["nats_per_token"]
+
+    @property
+    def bits_per_byte(self) -> float | None:
+        """Comparable between tokenizers; None where the last words alone are measured."""
+        return self.figures.get("bits_per_byte")
+
+    @property
+    def perplexity(self) -> float | None:
+        """e to the nats per token; None where the last words alone are measured."""
+        return self.figures.get("perplexity")
+
+    @property
+    def accuracy(self) -> float | None:
+        """Share of the passages whose last word was predicted; None where whole texts are measured."""
+        return self.figures.get("accuracy")
+
     def as_dict(self) -> dict[str, Any]:
         return {
             "name": self.name,

@@ -22,7 +22,7 @@ from routelaw.figures.architecture_variants import (
 from routelaw.figures.figure import Figure
 from routelaw.figures.loss_curves import (
     Colours,
-    Look,
+    PlotStyle,
     along_experts,
     by_size,
     draw_law,
@@ -38,8 +38,8 @@ from routelaw.fitting import Fit, fit_law, select_points
 from routelaw.fitting.validation import validate
 from routelaw.runs.table import RunTable
 
-DOTTED: Look = {"linestyle": ":", "linewidth": 1.6}
-PLAIN: Look = {"linestyle": "-", "linewidth": 0.9, "color": style.GREY}
+DOTTED: PlotStyle = {"linestyle": ":", "linewidth": 1.6}
+PLAIN: PlotStyle = {"linestyle": "-", "linewidth": 0.9, "color": style.GREY}
 
 
 def draw_both_forms(table: RunTable, routers: tuple[str, ...] = ("s-base", "rl-r")) -> Picture:
@@ -75,7 +75,7 @@ def draw_compute_law(axes: Axes, fit: Fit, colours: Colours | None = None, **lin
     for size, _, group in by_size(fit.points):
         models = along_experts(group)
         loss = fit.predict(**{name: models[name] for name in fit.law.inputs})
-        colour: Look = {"color": colours[size]} if colours else {}
+        colour: PlotStyle = {"color": colours[size]} if colours else {}
         axes.plot(models["total_params"] / models["flops_per_token"], loss, **colour, **line)
 
 

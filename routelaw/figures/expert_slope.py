@@ -8,7 +8,7 @@ from matplotlib.lines import Line2D
 
 from routelaw.figures import style
 from routelaw.figures.figure import Figure
-from routelaw.figures.loss_curves import Look, by_size, routed_techniques, sizes_axis
+from routelaw.figures.loss_curves import PlotStyle, by_size, routed_techniques, sizes_axis
 from routelaw.fitting import Points, fit_law, select_points
 from routelaw.laws.law import Array
 from routelaw.runs.table import RunTable
@@ -27,7 +27,7 @@ def draw(table: RunTable) -> Picture:
         points = select_points(table, router)
         selections.append(points)
         active, slopes = slopes_by_size(points)
-        look: Look = {"color": style.router_colour(router), "marker": style.router_mark(router)}
+        look: PlotStyle = {"color": style.router_colour(router), "marker": style.router_mark(router)}
         axes.plot(active, slopes, linestyle="none", markersize=5, **look)
         joint = fit_law("bilinear", points).params
         line = np.geomspace(active.min(), active.max(), 20)

@@ -9,7 +9,7 @@ from matplotlib.lines import Line2D
 from routelaw.figures import style
 from routelaw.figures.figure import Figure
 from routelaw.figures.loss_curves import (
-    Look,
+    PlotStyle,
     by_size,
     draw_law,
     draw_points,
@@ -22,8 +22,8 @@ from routelaw.figures.loss_curves import (
 from routelaw.fitting import Fit, fit_law, select_points
 from routelaw.runs.table import RunTable
 
-SATURATED: Look = {"linestyle": ":", "linewidth": 1.6}
-BILINEAR: Look = {"linestyle": "-", "linewidth": 0.9, "color": style.GREY}
+SATURATED: PlotStyle = {"linestyle": ":", "linewidth": 1.6}
+BILINEAR: PlotStyle = {"linestyle": "-", "linewidth": 0.9, "color": style.GREY}
 
 
 def draw(table: RunTable) -> Picture:

@@ -22,13 +22,13 @@ from routelaw.figures.architecture_variants import (
     variant_points,
 )
 from routelaw.figures.figure import Figure
-from routelaw.figures.loss_curves import Look, metric_formatter, utilisation
+from routelaw.figures.loss_curves import PlotStyle, metric_formatter, utilisation
 from routelaw.fitting import Points, fit_law
 from routelaw.laws.law import Array, Law
 from routelaw.runs.table import RunTable
 
 GRID = 70
-LOOKS: tuple[Look, ...] = (
+LOOKS: tuple[PlotStyle, ...] = (
     {"color": "#0072B2", "linestyle": "-"},
     {"color": "#E69F00", "linestyle": "--"},
     {"color": "#CC79A7", "linestyle": ":"},
@@ -56,14 +56,14 @@ def draw(table: RunTable) -> Picture:
         draw_panel(left, in_experts, points, vary, sizes_and_experts, _from_sizes)
         draw_panel(right, in_compute, points, vary, flops_and_utilisation, _from_flops)
         label_axes(left, right, points)
-        handles = [Line2D([], [], label=vary.label(value), **look) for value, look in looks_of(vary).items()]
+        handles = [Line2D([], [], label=vary.label(value), **look) for value, look in plot_styles(vary).items()]
         right.legend(handles=handles, loc="center left", bbox_to_anchor=(1.02, 0.5))
     for panel, letter in zip(axes, "abcd", strict=True):
         style.panel_letter(panel, letter)
     return picture
 
 
-def looks_of(vary: Variation) -> dict[float, Look]:
+def plot_styles(vary: Variation) -> dict[float, PlotStyle]:
     usual = MAIN_K if vary.column == "k" else MAIN_FREQUENCY
     usual_first = sorted(vary.values, key=lambda value: value != usual)
     looks = dict(zip(usual_first, LOOKS, strict=True))
@@ -87,7 +87,7 @@ def draw_panel(axes: Axes, law: Law, points: Points, vary: Variation, coordinate
     axes.set_xscale("log")
     axes.set_yscale("log", base=2)
     named = None
-    for i, (value, look) in enumerate(looks_of(vary).items()):
+    for i, (value, look) in enumerate(plot_styles(vary).items()):
         group = by_value(points, vary)[value]
         loss = fit_law(law, group).predict(**inputs(x_G, y_G)).reshape(GRID, GRID)
         colour, dashes = look["color"], look["linestyle"]

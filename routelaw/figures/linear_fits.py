@@ -10,7 +10,7 @@ from routelaw.figures import style
 from routelaw.figures.figure import Figure
 from routelaw.figures.loss_curves import (
     Colours,
-    Look,
+    PlotStyle,
     by_size,
     draw_law,
     draw_points,
@@ -26,9 +26,9 @@ from routelaw.laws.law import Array
 from routelaw.laws.saturation import EXPERTS
 from routelaw.runs.table import RunTable
 
-PER_SIZE: Look = {"linestyle": "--", "linewidth": 1.2}
-BILINEAR: Look = {"linestyle": ":", "linewidth": 1.7}
-SEPARABLE: Look = {"linestyle": "-", "linewidth": 0.9, "color": style.GREY}
+PER_SIZE: PlotStyle = {"linestyle": "--", "linewidth": 1.2}
+BILINEAR: PlotStyle = {"linestyle": ":", "linewidth": 1.7}
+SEPARABLE: PlotStyle = {"linestyle": "-", "linewidth": 0.9, "color": style.GREY}
 
 
 def draw(table: RunTable) -> Picture:
@@ -107,7 +107,7 @@ def draw_affine_panel(axes: Axes, points: Points, x_N: Array, colours: Colours) 
         ]
         errors.append(f"{np.sqrt(np.mean(np.square(misses))) * 1e4:.0f}")
         for size, (slope, intercept) in lines.items():
-            full: Look = {"color": colours[size], **look}
+            full: PlotStyle = {"color": colours[size], **look}
             axes.plot(ends, 10 ** (slope * np.log10(ends) + intercept), **full)
     for size, _, group in by_size(points):
         axes.plot(x_N[points.size == size], group.loss, linestyle="none", marker=style.router_mark(points.router),

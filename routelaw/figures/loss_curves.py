@@ -19,7 +19,7 @@ from routelaw.runs.table import RunTable
 PAPER_ROUTERS = ("s-base", "rl-r", "hash")
 CURVE_POINTS = 60
 
-Look = dict[str, Any]
+PlotStyle = dict[str, Any]
 """Keywords of a line: how it looks."""
 Colours = dict[str, tuple[float, float, float, float]]
 Abscissa = Callable[[Points], Array]
@@ -77,7 +77,7 @@ def draw_law(axes: Axes, fit: Fit, colours: Colours | None = None, **line) -> No
     """A law in (N, E) along E for every size of its points; in the sizes' colours unless `line` names one."""
     grid = expert_grid(fit.points)
     for size, active, _ in by_size(fit.points):
-        colour: Look = {"color": colours[size]} if colours else {}
+        colour: PlotStyle = {"color": colours[size]} if colours else {}
         axes.plot(grid, fit.predict(active_params=active, experts=grid), **colour, **line)
 
 
@@ -145,7 +145,7 @@ def params_axis(axes: Axes, label: str) -> None:
     axes.set_xlabel(label)
 
 
-def legend_below(picture: Picture, colours: Colours, lines: dict[str, Look], mark: str = "o") -> None:
+def legend_below(picture: Picture, colours: Colours, lines: dict[str, PlotStyle], mark: str = "o") -> None:
     """Sizes and kinds of line in one row under the panels, where nothing is drawn."""
     handles = [Line2D([], [], color=c, marker=mark, linestyle="none", label=s) for s, c in colours.items()]
     handles += [Line2D([], [], label=label, **look) for label, look in lines.items()]

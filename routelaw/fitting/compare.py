@@ -30,7 +30,7 @@ class Ranked:
     fit: Fit
     validation: Validation
     interval: tuple[float, float] | None
-    """Of the leave-size-out error, over resampled sizes."""
+    """Interval of the leave-size-out error, over resampled sizes."""
     behind: float | None
     """How much larger its leave-size-out error is than the best law's."""
     worse_probability: float | None
@@ -53,7 +53,12 @@ def comparable_laws() -> list[Law]:
 def rank_laws(
     points: Points, laws: Sequence[Law], level: float = DEFAULT_LEVEL, seed: int = 0
 ) -> tuple[list[Ranked], list[Skipped]]:
-    """Fit every law to the same points; best leave-size-out error first, and the laws these points cannot fit."""
+    """Fit every law to the same points; best leave-size-out error first, and the laws these points cannot fit.
+
+    >>> ranked, skipped = rl.rank_laws(rl.select_points(table, "s-base"), [rl.get_law("bilinear")])
+    >>> ranked[0].fit.law.name, skipped
+    ('bilinear', [])
+    """
     judged: list[tuple[Fit, Validation]] = []
     skipped: list[Skipped] = []
     for law in laws:
@@ -133,7 +138,12 @@ def compare_routers(
     draws: int = 1000,
     seed: int = 0,
 ) -> RouterComparison:
-    """Predicted losses at a point, refitted jointly to the same resampled sizes, so that what sizes share cancels."""
+    """Predicted losses at a point, refitted jointly to the same resampled sizes, so that what sizes share cancels.
+
+    >>> fits = {name: rl.fit_law("bilinear", rl.select_points(table, name)) for name in ("s-base", "hash")}
+    >>> rl.compare_routers(fits, {"active_params": 60e6, "experts": 32}, draws=100).routers
+    ['s-base', 'hash']
+    """
     law = next(iter(fits.values())).law
     x = {name: np.array([at[name]], dtype=float) for name in law.inputs}
     sizes = sorted({s for fit in fits.values() for s in fit.points.sizes})

@@ -11,8 +11,7 @@ from routelaw.errors import InputError
 from routelaw.fitting.least_squares import minimise
 from routelaw.fitting.points import Points
 from routelaw.laws import get_law
-from routelaw.laws.law import Array, Law
-from routelaw.laws.saturation import LN10
+from routelaw.laws.law import LN10, Array, Law
 
 Status = Literal["converged", "at-bound", "unidentified", "not-converged"]
 Error = Literal["squared", "huber"]
@@ -26,7 +25,14 @@ RESAMPLE_SEARCHES = 2
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """A law, the points it was fitted to, and the outcome."""
+    """A law, the points it was fitted to, and the outcome.
+
+    >>> fit
+    Fit(bilinear to s-base: a = ..., b = ..., c = ..., d = ...; 20 points, RMSLE ..., converged)
+    >>> loss = fit.predict(active_params=370e6, experts=64)  # in nats, of one model or of an array of them
+    >>> bool(loss[0] < fit.predict(active_params=370e6, experts=1)[0])
+    True
+    """
 
     law: Law
     points: Points
@@ -38,6 +44,11 @@ class Fit:
     warnings: tuple[str, ...] = ()
     search_P: Array = field(default_factory=lambda: np.zeros(0), repr=False)
     """The optimum in search coordinates."""
+
+    def __repr__(self) -> str:
+        params = ", ".join(f"{name} = {value:.4g}" for name, value in self.params.items())
+        how = f"{len(self.points)} points, RMSLE {self.rmsle:.3g}, {self.status}"
+        return f"Fit({self.law.name} to {self.points.router}: {params}; {how})"
 
     @property
     def params_BP(self) -> Array:
@@ -54,7 +65,12 @@ class Fit:
 
 
 def fit_law(law: str | Law, points: Points, *, error: Error = "squared") -> Fit:
-    """Least squares (or Huber) on log10 L. Wrong input raises; a fit that is not determined is a value that says so."""
+    """Least squares (or Huber) on log10 L. Wrong input raises; a fit that is not determined is a value that says so.
+
+    >>> fit = rl.fit_law("bilinear", rl.select_points(table, "s-base"))
+    >>> fit.status, sorted(fit.params)
+    ('converged', ['a', 'b', 'c', 'd'])
+    """
     law = get_law(law)
     check_fittable(law, points)
     search_RP, error_R, converged_R = solve(law, points, points.weight[None], error=error)
@@ -64,7 +80,7 @@ def fit_law(law: str | Law, points: Points, *, error: Error = "squared") -> Fit:
     params_P = law.from_search(search_P[None])[0]
     residual_N = law.log_loss(params_P[None], points.x)[0] - points.log_loss
     rmsle = float(np.sqrt(np.average(residual_N**2, weights=points.weight)))
-    status, warnings = standing(law, points, search_P, bool(converged_R[0]))
+    status, warnings = fit_status(law, points, search_P, bool(converged_R[0]))
     params = {name: float(v) for name, v in zip(law.names, params_P, strict=True)}
     return Fit(law, points, params, rmsle, status, error, (*points.warnings, *warnings), search_P)
 
@@ -167,7 +183,7 @@ def is_determined(fit: Fit, kept_N: Array) -> bool:
     return bool(singular_P[-1] > RANK_TOLERANCE)
 
 
-def standing(law: Law, points: Points, search_P: Array, converged: bool) -> tuple[Status, tuple[str, ...]]:
+def fit_status(law: Law, points: Points, search_P: Array, converged: bool) -> tuple[Status, tuple[str, ...]]:
     warnings: list[str] = []
     low_P, high_P = law.search_bounds()
     for parameter, value, low, high in zip(law.parameters, search_P, low_P, high_P, strict=True):

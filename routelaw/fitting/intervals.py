@@ -2,7 +2,7 @@
 
 Residuals of a scaling law are correlated within a model size (a size that trains a little better does so at every E),
 so resampling single runs is optimistic. The default resamples whole sizes, and widens the result for their small
-number; how each method covers on simulated data is measured by benchmarks/coverage.py and recorded in LOG.md.
+number; how each method covers on simulated data is measured by benchmarks/coverage.py and recorded in docs/log.
 """
 
 from __future__ import annotations

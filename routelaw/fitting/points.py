@@ -31,7 +31,14 @@ WIDEST_WEIGHTS = 1e12
 
 @dataclass(frozen=True, eq=False)
 class Points:
-    """What a law is fitted to: one entry per model (and step, for laws of training curves)."""
+    """What a law is fitted to: one entry per model (and step, for laws of training curves).
+
+    >>> points = rl.select_points(table, "hash")
+    >>> points
+    Points(hash, loss_validation: 20 of 4 sizes)
+    >>> len(points), int(points.x["experts"].max())
+    (20, 128)
+    """
 
     router: str
     target: str
@@ -50,6 +57,9 @@ class Points:
 
     def __len__(self) -> int:
         return len(self.loss)
+
+    def __repr__(self) -> str:
+        return f"Points({self.router}, {self.target}: {len(self)} of {len(self.sizes)} sizes)"
 
     @property
     def log_loss(self) -> Array:
@@ -102,7 +112,13 @@ def select_points(
     weight_column: str | None = None,
     up_to_step: int | None = None,
 ) -> Points:
-    """The points of one router. `mixed` keeps every (K, R): the default for laws that do not read `experts`."""
+    """The points of one router. `mixed` keeps every (K, R): the default for laws that do not read `experts`.
+
+    What is left out, and why, is part of the result, as `left_out` and `warnings`.
+
+    >>> rl.select_points(table, "s-base", sizes=["15M", "60M"]).sizes
+    ['15M', '60M']
+    """
     router = canonical_router(router)
     _one_source(table)
     frame = _rows_of(table, router, target, include_dense)

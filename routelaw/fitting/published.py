@@ -13,7 +13,7 @@ import numpy as np
 from scipy.optimize import Bounds, minimize
 
 from routelaw.errors import InputError
-from routelaw.fitting.fit import Fit, check_fittable, scaled_jacobian, standing
+from routelaw.fitting.fit import Fit, check_fittable, fit_status, scaled_jacobian
 from routelaw.fitting.points import Points
 from routelaw.laws import get_law
 from routelaw.laws.law import Array, Law, Parameter
@@ -45,7 +45,7 @@ def fit_lbfgsb(law: str | Law, points: Points, starts: int = DEFAULT_STARTS, see
     if best.fun >= UNDEFINED:
         raise InputError(f"law {law.name} has no finite prediction for these points at any of {starts} random starts.")
     search_P = law.to_search(best.x[None])[0]
-    status, warnings = standing(law, points, search_P, _unfinished_share(law, points, search_P) <= SETTLED)
+    status, warnings = fit_status(law, points, search_P, _unfinished_share(law, points, search_P) <= SETTLED)
     params = {name: float(value) for name, value in zip(law.names, best.x, strict=True)}
     return Fit(
         law, points, params, float(np.sqrt(best.fun)), status, "squared", (*points.warnings, *warnings), search_P

@@ -6,8 +6,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from routelaw.fitting.fit import RESAMPLE_SEARCHES, Fit, is_determined, solve
+from routelaw.fitting.fit import RESAMPLE_SEARCHES, Fit, solve
+from routelaw.fitting.leave_out import determined_without, refits_without
 from routelaw.laws.law import Array
+
+FEW = 20
+"""Groups; without each of so few the law is searched for as in the whole data."""
+SEARCHED = 1 << 14
+"""Groups times points up to which every refit is a search; many refits of many points are expanded (leave_out.py)."""
+SEARCHED_AT_ONCE = 1 << 15
+"""Groups times points that are searched in one call: starting values take hundreds of times the memory."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,26 +58,26 @@ def validate(fit: Fit) -> Validation:
 
 def held_out_residuals(fit: Fit, groups_N: Array) -> Array:
     """Residual (predicted − measured log10 L) of every point under the fit that left its group out."""
-    points, law = fit.points, fit.law
-    residual_N = np.full(len(points), np.nan)
-    groups = [g for g in dict.fromkeys(groups_N.tolist()) if is_determined(fit, groups_N != g)]
-    if not groups:
-        return residual_N
-    weights_RN = np.stack([np.where(groups_N != g, points.weight, 0.0) for g in groups])
-    few = len(groups) <= 20
-    search_RP, _, _ = solve(
-        law,
-        points,
-        weights_RN,
-        warm_P=fit.search_P,
-        searches=law.searches if few else RESAMPLE_SEARCHES,
-        error=fit.error,
-    )
+    points = fit.points
+    names, group_N = np.unique(groups_N.astype(str), return_inverse=True)
+    search_GP, known_G = np.repeat(fit.search_P[None], len(names), axis=0), np.zeros(len(names), bool)
+    determined_G = determined_without(fit, group_N, len(names))
+    few = int(determined_G.sum()) <= FEW
+    if not few and len(names) * len(points) > SEARCHED:
+        search_GP, known_G = refits_without(fit, group_N, len(names))
+    searched = np.flatnonzero(determined_G & ~known_G)
+    at_once = 1 + SEARCHED_AT_ONCE // len(points)
+    for piece in (searched[i : i + at_once] for i in range(0, searched.size, at_once)):
+        weights_RN = np.where(group_N != piece[:, None], points.weight, 0.0)
+        searches = fit.law.searches if few else RESAMPLE_SEARCHES
+        search_GP[piece], _, _ = solve(
+            fit.law, points, weights_RN, warm_P=fit.search_P, searches=searches, error=fit.error
+        )
+    x_N1 = {name: np.asarray(values)[:, None] for name, values in points.x.items()}
     with np.errstate(all="ignore"):
-        residual_RN = law.log_loss(law.from_search(search_RP), points.x) - points.log_loss
-    for group, row_N in zip(groups, residual_RN, strict=True):
-        residual_N = np.where(groups_N == group, row_N, residual_N)
-    return residual_N
+        log_loss_N1 = fit.law.log_loss(fit.law.from_search(search_GP)[group_N], x_N1)
+    residual_N = np.broadcast_to(log_loss_N1, (len(points), 1))[:, 0] - points.log_loss
+    return np.where(determined_G[group_N], residual_N, np.nan)
 
 
 def _rms(residual_N: Array, weight_N: Array) -> float | None:

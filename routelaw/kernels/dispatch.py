@@ -13,7 +13,7 @@ from torch import Tensor
 
 
 def expert_order(expert_N: Tensor, kept_N: Tensor, experts: int) -> tuple[Tensor, Tensor, Tensor]:
-    """(order_N, inverse_N, ends_E): assignments sorted by expert, dropped ones last; where each of them then stands;
+    """(order_N, inverse_N, offsets_E): assignments sorted by expert, dropped ones last; where each of them then stands;
     where an expert's slice ends (int32)."""
     if expert_N.is_cuda:
         from routelaw.kernels.dispatch_triton import counted_order
@@ -23,18 +23,18 @@ def expert_order(expert_N: Tensor, kept_N: Tensor, experts: int) -> tuple[Tensor
 
 
 def sorted_order(expert_N: Tensor, kept_N: Tensor, experts: int) -> tuple[Tensor, Tensor, Tensor]:
-    queue_N, order_N = torch.sort(torch.where(kept_N, expert_N, experts).to(torch.int32), stable=True)
+    sorted_expert_N, order_N = torch.sort(torch.where(kept_N, expert_N, experts).to(torch.int32), stable=True)
     inverse_N = torch.empty_like(order_N)
     inverse_N[order_N] = torch.arange(len(order_N), device=order_N.device)
     number_E = torch.arange(experts, dtype=torch.int32, device=order_N.device)
-    return order_N, inverse_N, torch.searchsorted(queue_N, number_E, right=True, out_int32=True)
+    return order_N, inverse_N, torch.searchsorted(sorted_expert_N, number_E, right=True, out_int32=True)
 
 
 def summed_rows(x_ND: Tensor, place_N: Tensor, kept_N: Tensor, k: int) -> Tensor:
     """(T, D): of every token the sum of its K rows, those that were kept; the others may be anything.
 
     The kernel is not fused with what follows: inside the sum over tokens of a LayerNorm's gradient such a gather took
-    430 µs instead of 55 (LOG.md).
+    430 µs instead of 55 (docs/log).
     """
     if x_ND.is_cuda and x_ND.dtype != torch.float64:
         from routelaw.kernels.dispatch_triton import gathered_sum

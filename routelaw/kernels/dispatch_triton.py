@@ -2,7 +2,7 @@
 
 The sort: every program counts the experts of its block; one running sum over experts and blocks says where each block's
 assignments to each expert begin; a program's own order within its block comes from comparing all of it with itself.
-A radix sort of pairs took a dozen launches for the same. Measured for 8 to 512 experts (LOG.md); the table
+A radix sort of pairs took a dozen launches for the same. Measured for 8 to 512 experts (docs/log); the table
 of counts has (E + 1)·N / BLOCK cells.
 
 Shapes: T tokens, K choices, N = T·K assignments, E experts, D width, B blocks.
@@ -70,14 +70,14 @@ def counted_order(expert_N: Tensor, kept_N: Tensor, experts: int) -> tuple[Tenso
     N, B, bins = len(expert_N), triton.cdiv(len(expert_N), BLOCK), triton.next_power_of_2(experts + 2)
     count = torch.empty((experts + 1) * B, dtype=torch.int32, device=expert_N.device)
     order_N, inverse_N = (torch.empty(N, dtype=torch.int64, device=expert_N.device) for _ in range(2))
-    ends_E = torch.empty(experts, dtype=torch.int32, device=expert_N.device)
+    offsets_E = torch.empty(experts, dtype=torch.int32, device=expert_N.device)
     given = expert_N.contiguous(), kept_N.contiguous()
     wrap_triton(count_kernel)[(B,)](*given, count, N, experts, B, BLOCK=BLOCK, BINS=bins)
     running = count.cumsum(0, dtype=torch.int32)
     wrap_triton(place_kernel)[(B,)](
-        *given, count, running, order_N, inverse_N, ends_E, N, experts, B, BLOCK=BLOCK, PIECE=PIECE, BINS=bins
+        *given, count, running, order_N, inverse_N, offsets_E, N, experts, B, BLOCK=BLOCK, PIECE=PIECE, BINS=bins
     )
-    return order_N, inverse_N, ends_E
+    return order_N, inverse_N, offsets_E
 
 
 @triton.jit

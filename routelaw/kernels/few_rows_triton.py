@@ -4,7 +4,7 @@ With hundreds of experts a product reads or writes far more weights than rows, a
 here has one expert and one tile of the result's columns (of a weight gradient: of the weight) and goes through all of
 the expert's rows, so nobody has to work out which rows a tile has, and the busiest expert decides how long it takes:
 with Zipf's skew of .7 over 512 experts a layer has .76 to .80 of the speed with even load. Programs of an expert follow
-each other, so its rows are fetched once. Measured against torch's `grouped_mm` in LOG.md.
+each other, so its rows are fetched once. Measured against torch's `grouped_mm` in docs/log.
 
 Shapes: N rows, D and F widths, E experts.
 """
@@ -69,7 +69,7 @@ def weight_gradient_kernel(x, y, out, ends, D, F, TILE: tl.constexpr, STEP: tl.c
     tl.store(out + place, total.to(out.dtype.element_ty))
 
 
-def rows_product(x_ND: Tensor, weight_EDF: Tensor, ends_E: Tensor) -> Tensor:
+def rows_product(x_ND: Tensor, weight_EDF: Tensor, offsets_E: Tensor) -> Tensor:
     """As `grouped_product`, to which the weight may come transposed; rows beyond the last end stay unwritten."""
     E, D, F = weight_EDF.shape
     _whole_tiles(D, F)
@@ -79,18 +79,18 @@ def rows_product(x_ND: Tensor, weight_EDF: Tensor, ends_E: Tensor) -> Tensor:
     rows = _described(x_ND.contiguous(), [TILE, STEP])
     weight = _described(stored, [TILE, STEP] if transposed else [STEP, TILE])
     product_kernel[(F // TILE, E)](
-        rows, weight, y_NF, ends_E.contiguous(), D, F, len(stored) // E, TRANSPOSED=transposed, TILE=TILE, STEP=STEP,
+        rows, weight, y_NF, offsets_E.contiguous(), D, F, len(stored) // E, TRANSPOSED=transposed, TILE=TILE, STEP=STEP,
         **TUNED,
     )  # fmt: skip
     return y_NF
 
 
-def weight_gradient(x_ND: Tensor, y_NF: Tensor, ends_E: Tensor) -> Tensor:
-    E, D, F = len(ends_E), x_ND.shape[1], y_NF.shape[1]
+def weight_gradient(x_ND: Tensor, y_NF: Tensor, offsets_E: Tensor) -> Tensor:
+    E, D, F = len(offsets_E), x_ND.shape[1], y_NF.shape[1]
     _whole_tiles(D, F)
     of_weight_EDF = x_ND.new_empty(E, D, F)
     weight_gradient_kernel[((D // TILE) * (F // TILE), E)](
-        x_ND.contiguous(), y_NF.contiguous(), of_weight_EDF, ends_E.contiguous(), D, F, TILE=TILE, STEP=STEP_OF_ROWS,
+        x_ND.contiguous(), y_NF.contiguous(), of_weight_EDF, offsets_E.contiguous(), D, F, TILE=TILE, STEP=STEP_OF_ROWS,
         **TUNED,
     )  # fmt: skip
     return of_weight_EDF

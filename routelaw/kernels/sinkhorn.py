@@ -18,14 +18,20 @@ import torch
 from torch import Tensor
 
 
-@torch.library.custom_op("routelaw::expert_potentials", mutates_args=())
 def expert_potentials(
     logits_TE: Tensor, members_GM: Tensor, valid_T: Tensor, tolerance: float, max_iterations: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """(g_GE, iterations_G, violation_G) of the groups: what is needed to choose experts, and how well it went.
+    """(g_GE, iterations_G, violation_G) of the groups: what is needed to choose experts, and how well it went."""
+    if logits_TE.is_cuda or torch.compiler.is_compiling():
+        return expert_potentials_op(logits_TE, members_GM, valid_T, tolerance, max_iterations)
+    return sinkhorn(logits_TE[members_GM], valid_T[members_GM], tolerance, max_iterations)[1:]
 
-    One operation to a compiler, which cannot look inside: how often it iterates depends on the data.
-    """
+
+@torch.library.custom_op("routelaw::expert_potentials", mutates_args=())
+def expert_potentials_op(
+    logits_TE: Tensor, members_GM: Tensor, valid_T: Tensor, tolerance: float, max_iterations: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """One operation to a compiler, which cannot look inside: how often it iterates depends on the data."""
     if logits_TE.is_cuda and logits_TE.dtype == torch.float32:
         from routelaw.kernels.sinkhorn_triton import persistent_sinkhorn
 
@@ -33,7 +39,7 @@ def expert_potentials(
     return sinkhorn(logits_TE[members_GM], valid_T[members_GM], tolerance, max_iterations)[1:]
 
 
-@expert_potentials.register_fake
+@expert_potentials_op.register_fake
 def _(
     logits_TE: Tensor, members_GM: Tensor, valid_T: Tensor, tolerance: float, max_iterations: int
 ) -> tuple[Tensor, Tensor, Tensor]:

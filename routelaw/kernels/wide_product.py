@@ -1,9 +1,9 @@
 """A linear map of bfloat16 numbers with a result in float32, for routers: as exact as if all were widened, and quick.
 
 A product of two bfloat16 numbers fits into float32, and tensor cores add in float32: widening both sides first computes
-the same, many times slower. On the way back the gradient is float32. It is split into two bfloat16 numbers, which hold
-16 of its 24 bits, and both are multiplied at once, so that what comes out is rounded to bfloat16 once, as any gradient
-is. On a CPU, and in other precisions, everything is widened.
+the same, many times slower. In the backward pass the gradient is float32. It is split into two bfloat16 numbers, which
+hold 16 of its 24 bits, and both are multiplied at once, so that what comes out is rounded to bfloat16 once, as any
+gradient is. On a CPU, and in other precisions, everything is widened.
 
 Shapes: T tokens, D and E widths, G = 2E.
 """
@@ -27,7 +27,7 @@ def wide_linear(x_TD: Tensor, weight_ED: Tensor) -> Tensor:
 
 @torch.library.custom_op("routelaw::narrow_linear", mutates_args=())
 def narrow_linear(x_TD: Tensor, weight_ED: Tensor) -> Tensor:
-    """Of bfloat16, in float32."""
+    """A bfloat16 product with a float32 result."""
     return _product(x_TD, weight_ED.T)
 
 
@@ -51,7 +51,7 @@ def _(gradient_TE: Tensor) -> Tensor:
 
 @torch.library.custom_op("routelaw::narrow_linear_weight_gradient", mutates_args=())
 def weight_gradient(both_TG: Tensor, x_TD: Tensor) -> Tensor:
-    """Of a gradient in two."""
+    """The weight's gradient, from a gradient that comes in two parts."""
     high_ED, low_ED = _product(both_TG.T, x_TD).chunk(2)
     return (high_ED + low_ED).to(x_TD.dtype)
 

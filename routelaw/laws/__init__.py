@@ -32,12 +32,20 @@ def _built_in() -> dict[str, Law]:
 
 
 def all_laws() -> dict[str, Law]:
-    """Every law by name, fewest parameters first, plugins last."""
+    """Every law by name, fewest parameters first, plugins last.
+
+    >>> "saturated" in rl.all_laws()
+    True
+    """
     return {**_built_in(), **_plugins}
 
 
 def get_law(law: str | Law) -> Law:
-    """A law by name; a law object is returned as it is."""
+    """A law by name; a law object is returned as it is.
+
+    >>> rl.get_law("bilinear").formula
+    'log L = a·log N + b·log E + c·log N·log E + d'
+    """
     if isinstance(law, Law):
         return law
     laws = all_laws()
@@ -47,7 +55,11 @@ def get_law(law: str | Law) -> Law:
 
 
 def load_law(path: str | Path) -> Law:
-    """Load a file that defines `LAW` and make it known by its name. The file is code: load only what you trust."""
+    """Load a file that defines `LAW` and make it known by its name. The file is code: load only what you trust.
+
+    >>> rl.load_law("my_law.py").name
+    'mine'
+    """
     path = Path(path)
     law = getattr(load_plugin(path).module, "LAW", None)
     if not isinstance(law, Law):

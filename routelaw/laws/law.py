@@ -15,10 +15,12 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
 Array = np.ndarray
+LN10 = np.log(10.0)
 Inputs = Mapping[str, Array]
 
 MAX_STARTS = 400
@@ -26,7 +28,11 @@ MAX_STARTS = 400
 
 @dataclass(frozen=True)
 class Parameter:
-    """One parameter: what it means, where it may lie, and (unless solved for directly) where searches begin."""
+    """One parameter: what it means, where it may lie, and (unless solved for directly) where searches begin.
+
+    >>> rl.Parameter("l_inf", "loss of the largest model", low=0.0, starts=(1.0, 1.5)).log
+    False
+    """
 
     name: str
     meaning: str
@@ -38,8 +44,30 @@ class Parameter:
     """Values a search begins from; a linear parameter needs none, it is solved for."""
 
 
+class Evaluation(Protocol):
+    """A law at some parameter vectors: what it predicts there, and its slopes for as many of them as are wanted."""
+
+    @property
+    def log_loss_BN(self) -> Array: ...
+
+    def jacobian(self, rows_L: Array) -> Array:
+        """d log_loss / d search coordinate of the vectors with these numbers, (L, P, N)."""
+        ...
+
+
+class LawAtPoints(Protocol):
+    """A law at points that stay the same while a search moves its parameters."""
+
+    def evaluate(self, search_BP: Array) -> Evaluation: ...
+
+
 class Law(ABC):
-    """One scaling law. Subclasses are values: configured once, never changed."""
+    """One scaling law. Subclasses are values: configured once, never changed.
+
+    >>> law = rl.get_law("bilinear")
+    >>> isinstance(law, rl.Law), law.inputs
+    (True, ('active_params', 'experts'))
+    """
 
     name: str
     formula: str
@@ -69,6 +97,10 @@ class Law(ABC):
             rise_BN = self.log_loss(params_BP + shift_BP, x) - self.log_loss(params_BP - shift_BP, x)
             columns.append(rise_BN / (2 * step_B[:, None]))
         return np.stack(columns, axis=-1)
+
+    def at_points(self, x: Inputs) -> LawAtPoints:
+        """The law at these points, to be evaluated many times."""
+        return _AtPoints(self, x)
 
     def slopes(self, params_BP: Array, x: Inputs) -> tuple[Array, Array]:
         """(∂ log L/∂ log N, ∂ log L/∂ log E) at each point, each (B, N): the paper's a(E) and b(N)."""
@@ -138,3 +170,26 @@ class Law(ABC):
 
     def __repr__(self) -> str:
         return f"<law {self.name}: {self.formula}>"
+
+
+@dataclass(frozen=True, eq=False)
+class _AtPoints:
+    law: Law
+    x: Inputs
+
+    def evaluate(self, search_BP: Array) -> Evaluation:
+        params_BP = self.law.from_search(search_BP)
+        log_loss_BN = self.law.log_loss(params_BP, self.x)
+        return _Evaluated(self, params_BP, np.broadcast_to(log_loss_BN, (len(params_BP), log_loss_BN.shape[1])))
+
+
+@dataclass(frozen=True, eq=False)
+class _Evaluated:
+    at: _AtPoints
+    params_BP: Array
+    log_loss_BN: Array
+
+    def jacobian(self, rows_L: Array) -> Array:
+        params_LP = self.params_BP[rows_L]
+        chain_LP = np.where(self.at.law.log_mask_P, params_LP * LN10, 1.0)
+        return (self.at.law.jacobian(params_LP, self.at.x) * chain_LP[:, None]).transpose(0, 2, 1)

@@ -19,8 +19,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from routelaw.errors import InputError
-from routelaw.laws.law import MAX_STARTS, Array, Inputs, Law, Parameter
-from routelaw.laws.saturation import LN10, Saturation
+from routelaw.laws.law import LN10, MAX_STARTS, Array, Inputs, Law, LawAtPoints, Parameter
+from routelaw.laws.power_sum_at_points import PowerSumAtPoints
+from routelaw.laws.saturation import Saturation
 
 Powers = tuple[int, int]
 """Exponents (p, q) of the monomial u^p · v^q that a coefficient multiplies."""
@@ -35,6 +36,11 @@ class Coefficient:
 
 
 def coefficient(name: str, meaning: str, powers: Powers, starts: tuple[float, ...] = ()) -> Coefficient:
+    """A parameter that multiplies u^p · v^q, with (p, q) the `powers`.
+
+    >>> rl.coefficient("c", "interaction of the two slopes", (1, 1)).parameter.name
+    'c'
+    """
     return Coefficient(Parameter(name, meaning, starts=starts), powers)
 
 
@@ -47,6 +53,18 @@ LOG_SIZE = log_of("active_params")
 
 @dataclass(eq=False, repr=False)
 class PowerSum(Law):
+    """A law whose logarithm, or whose loss above a floor, is a sum of powers: most laws of the literature are.
+
+    >>> c = rl.coefficient
+    >>> law = rl.PowerSum(
+    ...     name="two slopes", formula="log L = a·log N + b·log E + d", source="me",
+    ...     inputs=("active_params", "experts"), second=lambda x: x["experts"],
+    ...     terms=((c("a", "slope in log N", (1, 0)), c("b", "slope in log E", (0, 1)), c("d", "level", (0, 0))),),
+    ... )
+    >>> rl.fit_law(law, rl.select_points(table, "s-base")).status
+    'converged'
+    """
+
     name: str
     formula: str
     source: str
@@ -114,12 +132,16 @@ class PowerSum(Law):
             if self.saturation:
                 by_v_BN = by_v_BN + share_BN * self._exponent_by_v(term, beta_BC, u_BN, v_BN)
         if self.saturation:
-            start_B, ceiling_B = self._saturation_values(params_BP)
+            start_B, ceiling_B = self.saturation_values(params_BP)
             by_start, by_ceiling = self.saturation.derivatives(self._second(x), start_B, ceiling_B)
             columns += [by_v_BN * by_start, by_v_BN * by_ceiling]
         if total_BN is not None and self.offset:
             columns.append(1.0 / (total_BN * LN10))
         return np.stack(columns, axis=-1)
+
+    def at_points(self, x: Inputs) -> LawAtPoints:
+        plain = all(getattr(type(self), name) is getattr(PowerSum, name) for name in ("log_loss", "jacobian", "_axes"))
+        return PowerSumAtPoints(self, x) if plain else super().at_points(x)
 
     def slopes(self, params_BP: Array, x: Inputs) -> tuple[Array, Array]:
         """(∂ log L/∂ log N, ∂ log L/∂ log Ê) at each point: the paper's a(E) and b(N), each (B, N)."""
@@ -225,7 +247,7 @@ class PowerSum(Law):
         assert self.second is not None
         return self.second(x)
 
-    def _saturation_values(self, params_BP: Array) -> tuple[Array, Array]:
+    def saturation_values(self, params_BP: Array) -> tuple[Array, Array]:
         return params_BP[:, self.linear_count], params_BP[:, self.linear_count + 1]
 
     def _axes(self, params_BP: Array, x: Inputs) -> tuple[Array, Array]:
@@ -234,7 +256,7 @@ class PowerSum(Law):
             return u_BN, np.zeros_like(u_BN)
         if self.saturation is None:
             return u_BN, np.log10(np.atleast_2d(self.second(x)))
-        return u_BN, self.saturation.log_effective(self.second(x), *self._saturation_values(params_BP))
+        return u_BN, self.saturation.log_effective(self.second(x), *self.saturation_values(params_BP))
 
     def _split(self, params_BP: Array) -> list[tuple[tuple[Coefficient, ...], Array]]:
         pieces, position = [], 0

@@ -12,9 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from routelaw.laws.law import Array, Parameter
-
-LN10 = np.log(10.0)
+from routelaw.laws.law import LN10, Array, Parameter
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from routelaw.model.parallel import NOBODY_ELSE, Team
+from routelaw.kernels.cpu_product import linear
+from routelaw.model.parallel import SINGLE, Group
 from routelaw.model.relative_attention import relative_attention
 from routelaw.specs.architecture import Architecture
 from routelaw.specs.run import ModelSpec
@@ -54,7 +55,7 @@ def position_table(spec: ModelSpec, length: int, like: Tensor) -> Tensor:
 
 
 class Attention(nn.Module):
-    def __init__(self, architecture: Architecture, positions: str, tensor: Team = NOBODY_ELSE) -> None:
+    def __init__(self, architecture: Architecture, positions: str, tensor: Group = SINGLE) -> None:
         super().__init__()
         self.tensor, self.positions = tensor, positions
         self.heads, self.kv_size = architecture.heads // tensor.size, architecture.kv_size
@@ -67,15 +68,17 @@ class Attention(nn.Module):
             self.relative = nn.Linear(width, inner, bias=False)
 
     def forward(self, x_BSD: Tensor, table: Tensor) -> Tensor:
-        x_BSD = self.tensor.enter(x_BSD)
-        q, k, v = (self._heads(project(x_BSD)) for project in (self.query, self.key, self.value))
+        x_BSD = self.tensor.copy_to_group(x_BSD)
+        q, k, v = (self._heads(linear(x_BSD, of.weight)) for of in (self.query, self.key, self.value))
         if self.positions == "rope":
             mixed = F.scaled_dot_product_attention(rotate(q, table), rotate(k, table), v, is_causal=True)
         else:
-            r_SHV = self.relative(table).view(len(table), self.heads, self.kv_size)
+            r_SHV = linear(table, self.relative.weight).view(len(table), self.heads, self.kv_size)
             mixed = relative_attention(q, k, v, r_SHV)
         B, _, S, _ = mixed.shape
-        return self.tensor.leave(self.out(mixed.transpose(1, 2).reshape(B, S, self.heads * self.kv_size)))
+        return self.tensor.reduce_from_group(
+            linear(mixed.transpose(1, 2).reshape(B, S, self.heads * self.kv_size), self.out.weight)
+        )
 
     def _heads(self, x_BSI: Tensor) -> Tensor:
         B, S, _ = x_BSI.shape

@@ -19,13 +19,17 @@ from routelaw.routers.router import RouteContext, Routing
 DROP_PURPOSE = 101
 """Distinguishes this use of the layer's random numbers from the router's own."""
 PRIORITY_BITS = 40
-"""Of the random number that decides who is dropped; above them stands the number of the pool."""
+"""Bits of the random number that decides who is dropped; the number of the pool stands above them."""
 
 
-@torch.compiler.assume_constant_result  # a compiler cannot follow fractions, and need not
 def slots(capacity_factor: float, group_tokens: int, k: int, experts: int) -> int:
     """⌈C·T·K/E⌉ of C as written: 1.1·200/4 is 55, which binary fractions would make 56."""
     return math.ceil(Fraction(str(capacity_factor)) * group_tokens * k / experts)
+
+
+# A compiler cannot follow fractions and need not: the result is a constant. This is the mark that
+# torch.compiler.assume_constant_result sets; the function itself would import the compiler, in every process.
+slots._dynamo_marked_constant = True  # pyrefly: ignore
 
 
 def within_capacity(
@@ -45,11 +49,11 @@ def within_capacity(
     random_N = ctx.random.bits(DROP_PURPOSE, ctx.token_T[routing.token_N] * k + choice_N)[:, 0]
     priority_N = (random_N >> (64 - PRIORITY_BITS)) & ((1 << PRIORITY_BITS) - 1)
     order = torch.argsort((pool_N << PRIORITY_BITS) | priority_N, stable=True)
-    queue_N = pool_N[order]
+    sorted_expert_N = pool_N[order]
     size_P = torch.zeros(groups * pools + 1, dtype=torch.int64, device=pool_N.device)
     size_P = size_P.scatter_add(0, pool_N, torch.ones_like(pool_N))
     start_P = size_P.cumsum(0) - size_P
-    place_N = torch.arange(queue_N.shape[0], device=queue_N.device) - start_P[queue_N]
+    place_N = torch.arange(sorted_expert_N.shape[0], device=sorted_expert_N.device) - start_P[sorted_expert_N]
     kept_N = torch.empty_like(valid_N)
     kept_N[order] = place_N < room
     return kept_N & valid_N

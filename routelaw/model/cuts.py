@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from routelaw.model.parallel import Team
+from routelaw.model.parallel import Group
 
 if TYPE_CHECKING:
     from routelaw.model.transformer import Transformer
@@ -17,9 +17,9 @@ BY_HEADS = ("query.weight", "key.weight", "value.weight", "relative.weight")
 
 
 @dataclass(frozen=True)
-class Cut:
+class TensorShard:
     shape: tuple[int, ...]
-    """Of the whole tensor."""
+    """Shape of the whole tensor."""
     start: tuple[int, ...]
     length: tuple[int, ...]
 
@@ -32,13 +32,13 @@ class Cut:
         return self.shape == self.length
 
 
-def cuts_of(model: Transformer) -> dict[str, Cut]:
+def tensor_shards(model: Transformer) -> dict[str, TensorShard]:
     """By parameter, before anything shards them further."""
-    return {name: _cut(tuple(p.shape), teams_of(name, model)) for name, p in model.named_parameters()}
+    return {name: _cut(tuple(p.shape), groups_of(name, model)) for name, p in model.named_parameters()}
 
 
-def teams_of(name: str, model: Transformer) -> dict[int, Team]:
-    """Dimension -> the team over which it is split."""
+def groups_of(name: str, model: Transformer) -> dict[int, Group]:
+    """Dimension -> the group over which it is split."""
     tensor = model.parallel.tensor
     if name.endswith(BY_HEADS):
         return {0: tensor}
@@ -56,7 +56,7 @@ def is_tensor_split(name: str) -> bool:
     return name.endswith((*BY_HEADS, "attention.out.weight")) or ".up." in name or ".down." in name
 
 
-def _cut(length: tuple[int, ...], teams: dict[int, Team]) -> Cut:
-    ranks = [(teams[d].rank, teams[d].size) if d in teams else (0, 1) for d in range(len(length))]
+def _cut(length: tuple[int, ...], groups: dict[int, Group]) -> TensorShard:
+    ranks = [(groups[d].rank, groups[d].size) if d in groups else (0, 1) for d in range(len(length))]
     shape = tuple(n * size for n, (_, size) in zip(length, ranks, strict=True))
-    return Cut(shape, tuple(n * rank for n, (rank, _) in zip(length, ranks, strict=True)), length)
+    return TensorShard(shape, tuple(n * rank for n, (rank, _) in zip(length, ranks, strict=True)), length)

@@ -3,7 +3,7 @@
 Rows are sorted by expert, so those for one process are a slice of them. What arrives is sorted by origin first and by
 expert second; a permutation makes an expert's rows one slice again.
 
-Shapes: N rows, D width, X processes of the team, E experts of one process.
+Shapes: N rows, D width, X processes of the group, E experts of one process.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor
 
-from routelaw.model.parallel import Team
+from routelaw.model.parallel import Group
 
 
 class _Permute(torch.autograd.Function):
@@ -43,36 +43,36 @@ def permuted(x_N: Tensor, order_N: Tensor, inverse_N: Tensor | None = None) -> T
 
 @dataclass(frozen=True)
 class ExchangePlan:
-    team: Team
+    group: Group
     sent: list[int]
     """Rows for each process."""
     received: list[int]
     order_N: Tensor
     inverse_N: Tensor
-    queue_N: Tensor
+    sorted_expert_N: Tensor
     """Local expert of each row, once sorted."""
-    taken_E: Tensor
+    counts_E: Tensor
     """Rows of each local expert."""
 
     def send(self, rows_ND: Tensor) -> Tensor:
-        arrived_ND = self.team.exchange(rows_ND[: sum(self.sent)], self.sent, self.received)
+        arrived_ND = self.group.exchange(rows_ND[: sum(self.sent)], self.sent, self.received)
         return permuted(arrived_ND, self.order_N, self.inverse_N)
 
     def send_back(self, made_ND: Tensor, rows: int) -> Tensor:
         """As many rows as were there; those that were dropped, at the end, are zero."""
         by_origin_ND = permuted(made_ND, self.inverse_N, self.order_N)
-        home_ND = self.team.exchange(by_origin_ND, self.received, self.sent)  # pyrefly: ignore
+        home_ND = self.group.exchange(by_origin_ND, self.received, self.sent)  # pyrefly: ignore
         return F.pad(home_ND, (0, 0, 0, rows - home_ND.shape[0]))
 
 
-def exchange_plan(taken_XE: Tensor, team: Team) -> ExchangePlan:
+def exchange_plan(counts_XE: Tensor, group: Group) -> ExchangePlan:
     """From how many rows this process has for each expert of each process; all processes tell each other."""
-    arriving_XE = torch.empty_like(taken_XE)
-    dist.all_to_all_single(arriving_XE, taken_XE.contiguous(), group=team.group)
-    expert_XE = torch.arange(taken_XE.shape[1], device=taken_XE.device).expand_as(arriving_XE)
+    arriving_XE = torch.empty_like(counts_XE)
+    dist.all_to_all_single(arriving_XE, counts_XE.contiguous(), group=group.process_group)
+    expert_XE = torch.arange(counts_XE.shape[1], device=counts_XE.device).expand_as(arriving_XE)
     expert_N = torch.repeat_interleave(expert_XE.reshape(-1), arriving_XE.reshape(-1))
     order_N = torch.argsort(expert_N, stable=True)
     inverse_N = torch.empty_like(order_N)
     inverse_N[order_N] = torch.arange(len(order_N), device=order_N.device)
-    sent, received = (counts_XE.sum(1).tolist() for counts_XE in (taken_XE, arriving_XE))
-    return ExchangePlan(team, sent, received, order_N, inverse_N, expert_N[order_N], arriving_XE.sum(0))
+    sent, received = (counts_XE.sum(1).tolist() for counts_XE in (counts_XE, arriving_XE))
+    return ExchangePlan(group, sent, received, order_N, inverse_N, expert_N[order_N], arriving_XE.sum(0))

@@ -22,10 +22,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from routelaw.kernels.cpu_experts import expert_ffw
+from routelaw.kernels.cpu_product import linear
 from routelaw.kernels.dispatch import expert_order, summed_rows
 from routelaw.model.exchange import exchange_plan, permuted
 from routelaw.model.grouped_product import grouped_product, takes_groups
-from routelaw.model.parallel import NOBODY_ELSE, Team
+from routelaw.model.parallel import SINGLE, Group
 from routelaw.routers.router import Routing
 
 
@@ -49,20 +51,20 @@ class _Dispatch(torch.autograd.Function):
         return summed_rows(gradient_ND, inverse_N, kept_N, len(inverse_N) // ctx.tokens), None, None, None
 
 
-def ends_of(taken_E: Tensor) -> Tensor:
+def offsets_of(counts_E: Tensor) -> Tensor:
     """Where slices of these sizes end."""
-    return taken_E.cumsum(0).to(torch.int32)
+    return counts_E.cumsum(0).to(torch.int32)
 
 
 class Experts(nn.Module):
     """E feed-forward stacks. A dense FFW is the same with E = 1 and no routing."""
 
     def __init__(
-        self, width: int, experts: int, ffws: int = 1, expert_team: Team = NOBODY_ELSE, tensor: Team = NOBODY_ELSE
+        self, width: int, experts: int, ffws: int = 1, expert_group: Group = SINGLE, tensor: Group = SINGLE
     ) -> None:
         super().__init__()
-        self.experts, self.ffws, self.team, self.tensor = experts, ffws, expert_team, tensor
-        self.local = experts // expert_team.size
+        self.experts, self.ffws, self.group, self.tensor = experts, ffws, expert_group, tensor
+        self.local = experts // expert_group.size
         hidden = 4 * width // tensor.size
         self.up = nn.ParameterList([nn.Parameter(torch.empty(self.local, width, hidden)) for _ in range(ffws)])
         self.down = nn.ParameterList([nn.Parameter(torch.empty(self.local, hidden, width)) for _ in range(ffws)])
@@ -72,26 +74,23 @@ class Experts(nn.Module):
 
     def dense(self, normed_TD: Tensor) -> Tensor:
         """What a single FFW adds to the residual stream of every token."""
-        if normed_TD.device.type == "cuda":
-            hidden_TF = F.gelu(self.tensor.enter(normed_TD) @ self.up[0].squeeze(0))
-            return self.tensor.leave(hidden_TF @ self.down[0].squeeze(0))
-        ends_E = torch.full((1,), normed_TD.shape[0], dtype=torch.int32)
-        return self._ffw(0, normed_TD, ends_E)
+        hidden_TF = F.gelu(linear(self.tensor.copy_to_group(normed_TD), self.up[0].squeeze(0).T))
+        return self.tensor.reduce_from_group(linear(hidden_TF, self.down[0].squeeze(0).T))
 
     def forward(self, normed_TD: Tensor, residual_TD: Tensor, routing: Routing, kept_N: Tensor) -> Tensor:
         """What the chosen experts add to the residual stream: Σ weight·expert(x), zero for dropped assignments."""
         T, D = normed_TD.shape
         N = routing.token_N.shape[0]
-        order_N, inverse_N, ends_E = expert_order(routing.expert_N, kept_N, self.experts)
+        order_N, inverse_N, offsets_E = expert_order(routing.expert_N, kept_N, self.experts)
         rows_ND = _Dispatch.apply(normed_TD, order_N, inverse_N, kept_N)
         residual_ND = _Dispatch.apply(residual_TD, order_N, inverse_N, kept_N) if self.ffws > 1 else None
-        if self.team.group is not None:
-            taken_E = ends_E.to(torch.int64).diff(prepend=ends_E.new_zeros(1, dtype=torch.int64))
-            added_ND = self._elsewhere(rows_ND, residual_ND, taken_E)  # pyrefly: ignore
+        if self.group.process_group is not None:
+            counts_E = offsets_E.to(torch.int64).diff(prepend=offsets_E.new_zeros(1, dtype=torch.int64))
+            added_ND = self._expert_parallel(rows_ND, residual_ND, counts_E)  # pyrefly: ignore
         else:
-            queue_N = torch.where(kept_N, routing.expert_N, self.experts).index_select(0, order_N)
-            added_ND = self._computed(rows_ND, residual_ND, queue_N, ends_E)
-        dropped_N = torch.arange(N, device=ends_E.device) >= ends_E[-1]
+            sorted_expert_N = torch.where(kept_N, routing.expert_N, self.experts).index_select(0, order_N)
+            added_ND = self._apply_experts(rows_ND, residual_ND, sorted_expert_N, offsets_E)
+        dropped_N = torch.arange(N, device=offsets_E.device) >= offsets_E[-1]
         added_ND = added_ND.masked_fill(dropped_N[:, None], 0)
         if routing.weight_N is not None:  # before they go back: gradients of both then take one pass over the rows
             weight_N = permuted(routing.weight_N, order_N, inverse_N)
@@ -99,39 +98,46 @@ class Experts(nn.Module):
         added_ND = permuted(added_ND, inverse_N, order_N)
         return added_ND if N == T else added_ND.view(T, -1, D).sum(1)
 
-    def _computed(self, rows_ND: Tensor, residual_ND: Tensor | None, queue_N: Tensor, ends_E: Tensor) -> Tensor:
+    def _apply_experts(
+        self, rows_ND: Tensor, residual_ND: Tensor | None, sorted_expert_N: Tensor, offsets_E: Tensor
+    ) -> Tensor:
         """What this process's experts make of rows sorted by expert."""
-        added_ND = self._ffw(0, rows_ND, ends_E)
-        return added_ND if residual_ND is None else self._stack(added_ND, residual_ND, queue_N, ends_E)
+        added_ND = self._ffw(0, rows_ND, offsets_E)
+        return added_ND if residual_ND is None else self._stack(added_ND, residual_ND, sorted_expert_N, offsets_E)
 
-    def _elsewhere(self, rows_ND: Tensor, residual_ND: Tensor | None, taken_E: Tensor) -> Tensor:
+    def _expert_parallel(self, rows_ND: Tensor, residual_ND: Tensor | None, counts_E: Tensor) -> Tensor:
         """Rows sorted by expert go to the processes that have the experts, and what these make of them comes back."""
-        there = exchange_plan(taken_E.view(self.team.size, self.local), self.team)
+        there = exchange_plan(counts_E.view(self.group.size, self.local), self.group)
         arrived_ND = there.send(rows_ND)
         stacked_ND = None if residual_ND is None else there.send(residual_ND)
-        made_ND = self._computed(arrived_ND, stacked_ND, there.queue_N, ends_of(there.taken_E))
+        made_ND = self._apply_experts(arrived_ND, stacked_ND, there.sorted_expert_N, offsets_of(there.counts_E))
         return there.send_back(made_ND, rows_ND.shape[0])
 
-    def _stack(self, total_ND: Tensor, residual_ND: Tensor, queue_N: Tensor, ends_E: Tensor) -> Tensor:
+    def _stack(self, total_ND: Tensor, residual_ND: Tensor, sorted_expert_N: Tensor, offsets_E: Tensor) -> Tensor:
         """The FFWs after the first, on rows sorted by expert; the sum of what all of them add."""
         for i in range(1, self.ffws):
             whole_ND = F.layer_norm(residual_ND + total_ND, residual_ND.shape[-1:])
-            scale_ND, offset_ND = (_rows(of[i - 1], queue_N, ends_E) for of in (self.norm_scale, self.norm_offset))
-            total_ND = total_ND + self._ffw(i, whole_ND * scale_ND + offset_ND, ends_E)
+            scale_ND, offset_ND = (
+                _rows(of[i - 1], sorted_expert_N, offsets_E) for of in (self.norm_scale, self.norm_offset)
+            )
+            total_ND = total_ND + self._ffw(i, whole_ND * scale_ND + offset_ND, offsets_E)
         return total_ND
 
-    def _ffw(self, i: int, x_ND: Tensor, ends_E: Tensor) -> Tensor:
-        hidden_NF = F.gelu(grouped_product(self.tensor.enter(x_ND), self.up[i], ends_E))
-        return self.tensor.leave(grouped_product(hidden_NF, self.down[i], ends_E))
+    def _ffw(self, i: int, x_ND: Tensor, offsets_E: Tensor) -> Tensor:
+        x_ND = self.tensor.copy_to_group(x_ND)
+        if x_ND.device.type == "cpu" and not torch.compiler.is_compiling():
+            return self.tensor.reduce_from_group(expert_ffw(x_ND, self.up[i], self.down[i], offsets_E))
+        hidden_NF = F.gelu(grouped_product(x_ND, self.up[i], offsets_E))
+        return self.tensor.reduce_from_group(grouped_product(hidden_NF, self.down[i], offsets_E))
 
 
-def _rows(table_ED: Tensor, queue_N: Tensor, ends_E: Tensor) -> Tensor:
+def _rows(table_ED: Tensor, sorted_expert_N: Tensor, offsets_E: Tensor) -> Tensor:
     """table[expert] for sorted rows."""
     if takes_groups(table_ED):
-        return _padded_rows(table_ED, queue_N)
-    return grouped_product(table_ED.new_ones(len(queue_N), 1), table_ED[:, None], ends_E)
+        return _padded_rows(table_ED, sorted_expert_N)
+    return grouped_product(table_ED.new_ones(len(sorted_expert_N), 1), table_ED[:, None], offsets_E)
 
 
-def _padded_rows(table_ED: Tensor, queue_N: Tensor) -> Tensor:
+def _padded_rows(table_ED: Tensor, sorted_expert_N: Tensor) -> Tensor:
     """Dropped rows, queued as expert E, read and teach a row that is thrown away."""
-    return F.pad(table_ED, (0, 0, 0, 1))[queue_N]
+    return F.pad(table_ED, (0, 0, 0, 1))[sorted_expert_N]

@@ -1,9 +1,9 @@
 """Where a process stands among those that compute one model together, and what they exchange.
 
 Gradients are those of the sum over all processes: a token's loss counts once, wherever it was computed. Two pairs of
-operations keep tensor-parallel processes, which hold the same tokens, in step (Shoeybi et al. 2019): `enter` is the
-identity whose gradient is summed over them, `leave` sums values and passes gradients on. All others hold different
-tokens and talk by all-to-all, whose gradient is the all-to-all back.
+operations keep tensor-parallel processes, which hold the same tokens, in step (Shoeybi et al. 2019): `copy_to_group` is
+the identity whose gradient is summed over them, `reduce_from_group` sums values and passes gradients on. All others
+hold different tokens and talk by all-to-all, whose gradient is the all-to-all back.
 
 Shapes: N rows, D width.
 """
@@ -21,46 +21,46 @@ from torch.distributed import ProcessGroup
 
 
 @dataclass(frozen=True)
-class Team:
-    """Some processes, and this one among them; a team of one has no group and says nothing."""
+class Group:
+    """Some processes, and this one among them; a group of one has no process group and sends nothing."""
 
-    group: ProcessGroup | None = None
+    process_group: ProcessGroup | None = None
     rank: int = 0
     size: int = 1
 
     def all_sum(self, value: Tensor) -> Tensor:
-        """The sum over the team, in place; without a gradient."""
-        if self.group is not None:
-            dist.all_reduce(value, group=self.group)
+        """The sum over the group, in place; without a gradient."""
+        if self.process_group is not None:
+            dist.all_reduce(value, group=self.process_group)
         return value
 
-    def enter(self, x: Tensor) -> Tensor:
-        return x if self.group is None else _Enter.apply(x, self.group)  # pyrefly: ignore
+    def copy_to_group(self, x: Tensor) -> Tensor:
+        return x if self.process_group is None else _CopyToGroup.apply(x, self.process_group)  # pyrefly: ignore
 
-    def leave(self, x: Tensor) -> Tensor:
-        return x if self.group is None else _Leave.apply(x, self.group)  # pyrefly: ignore
+    def reduce_from_group(self, x: Tensor) -> Tensor:
+        return x if self.process_group is None else _ReduceFromGroup.apply(x, self.process_group)  # pyrefly: ignore
 
     def exchange(self, x_ND: Tensor, sent: Sequence[int], received: Sequence[int]) -> Tensor:
         """Rows in the order of their destination for rows in the order of their origin."""
-        if self.group is None:
+        if self.process_group is None:
             return x_ND
-        return _Exchange.apply(x_ND, list(sent), list(received), self.group)  # pyrefly: ignore
+        return _Exchange.apply(x_ND, list(sent), list(received), self.process_group)  # pyrefly: ignore
 
 
-NOBODY_ELSE = Team()
+SINGLE = Group()
 
 
 @dataclass(frozen=True)
 class Parallel:
-    """The teams of one process; alone by default."""
+    """The groups of one process; alone by default."""
 
-    batch: Team = NOBODY_ELSE
+    batch: Group = SINGLE
     """data × expert: each holds a part of the batch, all hold the same other parameters."""
-    data: Team = NOBODY_ELSE
+    data: Group = SINGLE
     """Those that hold the same experts."""
-    expert: Team = NOBODY_ELSE
+    expert: Group = SINGLE
     """Those that hold different experts of a layer."""
-    tensor: Team = NOBODY_ELSE
+    tensor: Group = SINGLE
     """Those that hold the same tokens and different heads and hidden units."""
 
     @property
@@ -77,7 +77,7 @@ class Parallel:
 ALONE = Parallel()
 
 
-class _Enter(torch.autograd.Function):
+class _CopyToGroup(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, group: ProcessGroup) -> Tensor:
         ctx.group = group
@@ -90,7 +90,7 @@ class _Enter(torch.autograd.Function):
         return gradient, None
 
 
-class _Leave(torch.autograd.Function):
+class _ReduceFromGroup(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, group: ProcessGroup) -> Tensor:
         x = x.contiguous().clone()

@@ -23,6 +23,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from routelaw.kernels.cpu_product import matmul, matmul_into, outer, prefers_onednn
+
 LOGIT_ROWS = 8192
 """Tokens whose logits are there at once, at most."""
 
@@ -32,7 +34,7 @@ def token_nll(hidden_TD: Tensor, embedding_VD: Tensor, target_T: Tensor) -> Tens
     if torch.is_grad_enabled() and (hidden_TD.requires_grad or embedding_VD.requires_grad):
         return _TokenNll.apply(hidden_TD, embedding_VD, target_T)  # pyrefly: ignore
     nll_of = _fused(nll_of_logits) if hidden_TD.is_cuda else nll_of_logits
-    return torch.cat([nll_of(hidden_TD[r] @ embedding_VD.T, target_T[r]) for r in pieces(len(target_T))])
+    return torch.cat([nll_of(matmul(hidden_TD[r], embedding_VD.T), target_T[r]) for r in pieces(len(target_T))])
 
 
 def pieces(tokens: int) -> Iterator[slice]:
@@ -56,16 +58,13 @@ def nll_and_gradient(logits_RV: Tensor, target_R: Tensor) -> tuple[Tensor, Tenso
     return nll_R, (log_p_RV.exp() - hit_RV.to(wide_RV.dtype)).to(logits_RV.dtype)
 
 
-def nll_and_gradient_in_place(logits_RV: Tensor, target_R: Tensor) -> tuple[Tensor, Tensor]:
-    """The same where nothing fuses it: one wide copy of the logits at most."""
-    wide_RV = logits_RV.to(torch.promote_types(logits_RV.dtype, torch.float32))
-    log_sum_R1 = wide_RV.logsumexp(1, keepdim=True)
-    wide_RV -= log_sum_R1
-    nll_R = -wide_RV.gather(1, target_R[:, None])[:, 0]
-    wide_RV.exp_()
-    row_R = torch.arange(len(target_R), device=target_R.device)
-    wide_RV[row_R, target_R] -= 1
-    return nll_R, wide_RV.to(logits_RV.dtype)
+def nll_and_gradient_eager(logits_RV: Tensor, target_R: Tensor) -> tuple[Tensor, Tensor]:
+    """The same where no compiler fuses it: few passes, each one kernel of torch's, and two wide copies at most."""
+    wide_RV = logits_RV.to(torch.promote_types(logits_RV.dtype, torch.float32)).log_softmax(1)
+    target_R1 = target_R[:, None]
+    nll_R1 = -wide_RV.gather(1, target_R1)
+    wide_RV.exp_().scatter_(1, target_R1, torch.expm1(-nll_R1))  # p − 1 at the target
+    return nll_R1[:, 0], wide_RV.to(logits_RV.dtype)
 
 
 @cache
@@ -111,19 +110,19 @@ def _by_pieces(
 ) -> tuple[Tensor, Tensor]:
     """nll_T and the embedding's gradient of Σ weight·nll; the hidden rows' gradient of nll, unweighted, is written to
     where it is wanted."""
-    both = _fused(nll_and_gradient) if hidden_TD.is_cuda else nll_and_gradient_in_place
+    both = _fused(nll_and_gradient) if hidden_TD.is_cuda else nll_and_gradient_eager
     wide = torch.promote_types(hidden_TD.dtype, torch.float32)
     nll_T = hidden_TD.new_empty(len(target_T), dtype=wide)
     of_embedding_VD = torch.zeros_like(embedding_VD, dtype=wide)
     for r in pieces(len(target_T)):
-        nll_T[r], of_logits_RV = both(hidden_TD[r] @ embedding_VD.T, target_T[r])
+        nll_T[r], of_logits_RV = both(matmul(hidden_TD[r], embedding_VD.T), target_T[r])
         if of_hidden_TD is not None:
-            torch.mm(of_logits_RV, embedding_VD, out=of_hidden_TD[r])
+            matmul_into(of_logits_RV, embedding_VD, of_hidden_TD[r])
         if weight_T is not None:
             of_logits_RV *= weight_T[r, None].to(of_logits_RV.dtype)
-        if wide == hidden_TD.dtype:
+        if wide == hidden_TD.dtype and not prefers_onednn(of_logits_RV, embedding_VD):
             of_embedding_VD.addmm_(of_logits_RV.T, hidden_TD[r])
         else:
-            of_embedding_VD += of_logits_RV.T @ hidden_TD[r]
+            of_embedding_VD += outer(of_logits_RV, hidden_TD[r])
         del of_logits_RV  # before the next piece's are made
     return nll_T, of_embedding_VD

@@ -21,10 +21,10 @@ from torch.utils.checkpoint import checkpoint
 
 from routelaw.model.attention import Attention, position_table
 from routelaw.model.capacity import within_capacity
-from routelaw.model.cuts import Cut, cuts_of
-from routelaw.model.dealing import Deal, deal
+from routelaw.model.cuts import TensorShard, tensor_shards
 from routelaw.model.experts import Experts
-from routelaw.model.parallel import ALONE, NOBODY_ELSE, Parallel, Team
+from routelaw.model.parallel import ALONE, SINGLE, Group, Parallel
+from routelaw.model.shuffle import Shuffle, plan_shuffle
 from routelaw.model.token_loss import token_nll
 from routelaw.routers.randomness import Randomness
 from routelaw.routers.router import RouteContext, Router, Routing, router_class
@@ -43,8 +43,8 @@ class RoutedLayer:
     kept_N: Tensor
     ctx: RouteContext
     """The tokens it is about and their groups."""
-    deal: Deal | None = None
-    """Where those tokens are from, if they were dealt out among processes."""
+    shuffle: Shuffle | None = None
+    """Where those tokens are from, if a shuffle exchanged them between processes."""
     block: int = 0
     """Its number, from 1, which the model knows."""
 
@@ -74,27 +74,27 @@ class StepContext:
     valid_T: Tensor
     training: bool
     shuffle_groups: int = 1
-    """Neighbouring groups among which tokens are dealt anew, in each layer differently; 1 is no shuffle."""
-    batch: Team = NOBODY_ELSE
+    """Neighbouring groups that exchange tokens, in each layer differently; 1 is no shuffle."""
+    batch: Group = SINGLE
     """The processes that each hold a part of the batch."""
     span: int = 1
     """Processes over which a block of such groups extends."""
 
-    def of_layer(self, layer: int | Tensor, sequence_length: int, deal: Deal | None = None) -> RouteContext:
+    def of_layer(self, layer: int | Tensor, sequence_length: int, shuffle: Shuffle | None = None) -> RouteContext:
         random = self._random(layer)
         token_T, members_GM = self.token_T, self.members_of(layer)
-        if deal is not None:
-            token_T = deal.token_T
+        if shuffle is not None:
+            token_T = shuffle.token_T
             members_GM = torch.arange(len(token_T), device=token_T.device).view_as(self.members_GM)
         return RouteContext(token_T, members_GM, self.valid_T, random, self.training, sequence_length)
 
-    def deal_of(self, layer: int | Tensor) -> Deal | None:
-        """How a layer's tokens are dealt out among processes, where a shuffle block spans several."""
+    def shuffle_of(self, layer: int | Tensor) -> Shuffle | None:
+        """How a layer's tokens are exchanged between processes, where a shuffle block spans several."""
         if self.span == 1:
             return None
         first = self.token_T[0] - self.batch.rank % self.span * len(self.token_T)
         numbers_B = first + torch.arange(self.span * len(self.token_T), device=self.token_T.device)
-        return deal(self._random(layer).bits(SHUFFLE_PURPOSE, numbers_B)[:, 0], first, self.span, self.batch)
+        return plan_shuffle(self._random(layer).bits(SHUFFLE_PURPOSE, numbers_B)[:, 0], first, self.span, self.batch)
 
     def members_of(self, layer: int | Tensor) -> Tensor:
         """(G, M): the groups of a layer, after the paper's shuffle by (seed, step, layer, block of groups).
@@ -126,9 +126,9 @@ class Block(nn.Module):
         self.attention_norm = nn.LayerNorm(width)
         self.attention = Attention(architecture, spec.model.positions, parallel.tensor)
         self.ffw_norm = nn.LayerNorm(width)
-        team = parallel.expert if routed else NOBODY_ELSE
+        group = parallel.expert if routed else SINGLE
         count, ffws = (router.experts, router.ffws_per_expert) if routed else (1, 1)
-        self.experts = Experts(width, count, ffws, team, parallel.tensor)
+        self.experts = Experts(width, count, ffws, group, parallel.tensor)
         self.router: Router | None = None
         if has_router:
             settled = replace(router, group_tokens=spec.group_tokens)  # so that a router can refuse it before any step
@@ -142,15 +142,15 @@ class Block(nn.Module):
         normed_TD = self.ffw_norm(residual_TD)
         if not self.routed:
             return x_BSD + self.experts.dense(normed_TD).view_as(x_BSD), None
-        dealt = shared.deal if shared is not None else step.deal_of(self.number)
-        if dealt is not None:
-            normed_TD, ids_T = dealt.there(normed_TD), dealt.there(ids_T)
-            residual_TD = dealt.there(residual_TD) if self.experts.ffws > 1 else residual_TD
-        ctx = step.of_layer(self.number, x_BSD.shape[1], dealt) if shared is None else shared.ctx
+        shuffle = shared.shuffle if shared is not None else step.shuffle_of(self.number)
+        if shuffle is not None:
+            normed_TD, ids_T = shuffle.send(normed_TD), shuffle.send(ids_T)
+            residual_TD = shuffle.send(residual_TD) if self.experts.ffws > 1 else residual_TD
+        ctx = step.of_layer(self.number, x_BSD.shape[1], shuffle) if shared is None else shared.ctx
         routing, kept_N = self._decide(normed_TD, ids_T, ctx, shared)
         added_TD = self.experts(normed_TD, residual_TD, routing, kept_N)
-        added_TD = added_TD if dealt is None else dealt.home(added_TD)
-        return x_BSD + added_TD.view_as(x_BSD), RoutedLayer(routing, kept_N, ctx, dealt)
+        added_TD = added_TD if shuffle is None else shuffle.restore(added_TD)
+        return x_BSD + added_TD.view_as(x_BSD), RoutedLayer(routing, kept_N, ctx, shuffle)
 
     def _decide(
         self, normed_TD: Tensor, ids_T: Tensor, ctx: RouteContext, shared: RoutedLayer | None
@@ -172,7 +172,7 @@ class Transformer(nn.Module):
         architecture = spec.model.architecture
         self.spec, self.parallel = spec, parallel
         self.recompute = False
-        """Whether blocks keep only their input in training and work the rest out again on the way back."""
+        """Whether blocks keep only their input in training and recompute the rest in the backward pass."""
         self.embedding = nn.Parameter(torch.empty(spec.model.vocabulary, architecture.d_model))
         routed = spec.routed_blocks
         deciding = routed[:1] if spec.router.shared_decisions else routed
@@ -180,7 +180,7 @@ class Transformer(nn.Module):
             Block(spec, number, number in deciding, parallel) for number in range(1, architecture.blocks + 1)
         )
         self.final_norm = nn.LayerNorm(architecture.d_model)
-        self.cuts = cuts_of(self)
+        self.cuts = tensor_shards(self)
         """Which part of every parameter is here, before anything shards it further."""
         self.initialise(spec.train.seed)
 
@@ -220,7 +220,7 @@ class Transformer(nn.Module):
                 _draw(parameter, self.cuts[name], name, seed, deviation)
 
 
-def _draw(parameter: Tensor, cut: Cut, name: str, seed: int, deviation: float) -> None:
+def _draw(parameter: Tensor, cut: TensorShard, name: str, seed: int, deviation: float) -> None:
     """This process's part of what a single process would draw; experts one by one, each from a seed of its own."""
     if ".experts." not in name:
         parameter.copy_(_drawn(cut.shape, f"{seed}/{name}/0", deviation)[cut.slices])

@@ -29,13 +29,17 @@ COUNTED_LIKE = "switch"
 
 @dataclass(frozen=True)
 class Budget:
-    """What a model may cost. None is no limit."""
+    """What a model may cost. None is no limit.
+
+    >>> rl.Budget(memory_bytes=24e9, flops_per_token=1e9).bytes_per_param
+    2.0
+    """
 
     total_params: float | None = None
     flops_per_token: float | None = None
     """Inference: forward FLOPs per token."""
     memory_bytes: float | None = None
-    """Of weights, embeddings included, at `bytes_per_param`."""
+    """Memory of the weights, embeddings included, at `bytes_per_param`."""
     bytes_per_param: float = 2.0
     target_loss: float | None = None
     """With a target, the cheapest model that reaches it is best; without, the lowest loss within the limits."""
@@ -85,6 +89,10 @@ def best_models(
     """The best candidates, best first, with intervals and extrapolation spelled out for those returned.
 
     `ks` and `frequencies` are for laws that read compute; a law in (N, E) speaks of the K and R it was fitted at.
+
+    >>> best = rl.best_models([rl.published("clark2022/s-base")], rl.Budget(total_params=2e9), rl.PAPER_SIZES, top=3)
+    >>> len(best), best[0].counts.total_params < 2e9
+    (3, True)
     """
     scored: list[tuple[Predictor, Candidate]] = []
     experts, ks, frequencies = tuple(experts), tuple(ks), tuple(frequencies)

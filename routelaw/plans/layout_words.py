@@ -86,7 +86,7 @@ def _memory(plan: Plan, chosen: LayoutPlan) -> list[Line]:
     if tables := hash_tables(spec):
         always.append(f"tables {size(tables)}")
     always.append(f"CUDA {size(CUDA_CONTEXT)}")
-    return [*lines, Line("in all", " + ".join(always), f"{size(chosen.needed)} of {size(chosen.room)}")]
+    return [*lines, Line("in all", " + ".join(always), f"{size(chosen.needed)} of {size(chosen.available)}")]
 
 
 def _kept(forward: Pass) -> list[Line]:

@@ -26,8 +26,8 @@ class LayoutPlan:
     layout: Layout
     micro_batches: int
     memory: Footprint
-    """Of the process that has most."""
-    room: int
+    """What the process with the most memory needs."""
+    available: int
     """Bytes of a device's memory."""
     compute: ComputeTime
     crossings: tuple[Crossing, ...]
@@ -40,7 +40,7 @@ class LayoutPlan:
 
     @property
     def missing(self) -> int:
-        return max(0, self.needed - self.room)
+        return max(0, self.needed - self.available)
 
     @cached_property
     def sent(self) -> float:
@@ -134,7 +134,7 @@ def _planned(spec: RunSpec, layout: Layout, cluster: Cluster, precision: str) ->
         layout=layout,
         micro_batches=micro_batches,
         memory=memory,
-        room=cluster.device.memory,
+        available=cluster.device.memory,
         compute=compute_time(spec, micro_batches, whole, cluster.device, layout),
         crossings=tuple(crossing(flow, layout, cluster) for flow in flows),
     )
@@ -202,7 +202,7 @@ def _none_fits(cluster: Cluster, closest: LayoutPlan) -> str:
     largest = max(parts, key=lambda name: parts[name])
     return (
         f"no layout of {cluster.devices} devices fits: the closest, {closest.layout} in {closest.micro_batches} "
-        f"micro-batches, needs {gigabytes(closest.needed)} of the {device.name}'s {gigabytes(closest.room)}, "
+        f"micro-batches, needs {gigabytes(closest.needed)} of the {device.name}'s {gigabytes(closest.available)}, "
         f"{gigabytes(closest.missing)} too much ({gigabytes(parts[largest])} of it for {largest}): take more devices, "
         f"fewer experts or a smaller model."
     )

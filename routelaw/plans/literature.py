@@ -6,12 +6,14 @@ ask about it, fit the released table instead.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from routelaw.errors import InputError
 from routelaw.laws import get_law
 from routelaw.plans.predictor import Predictor
 from routelaw.specs.nearest import nearest_hint
+from routelaw.specs.techniques import canonical_router
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,11 @@ PUBLISHED: dict[str, Published] = {
 
 
 def published(name: str) -> Predictor:
+    """A published fit by name: something that predicts, and counts, with no data at all.
+
+    >>> rl.published("clark2022/s-base").router
+    's-base'
+    """
     if name not in PUBLISHED:
         raise InputError(f"no published fit {name!r}{nearest_hint(name, PUBLISHED)}; there are {', '.join(PUBLISHED)}.")
     entry = PUBLISHED[name]
@@ -68,3 +75,16 @@ def published(name: str) -> Predictor:
         warnings=(NO_ORDER,) if entry.router in UNORDERED else (),
         is_published=True,
     )
+
+
+def published_predictors(names: Sequence[str] = (), routers: Sequence[str] = ()) -> list[Predictor]:
+    """The published fits of these names, or of these routers: S-BASE, RL-R and HASH unless told otherwise."""
+    if names:
+        return [published(name) for name in dict.fromkeys(names)]
+    known = {entry.router: name for name, entry in PUBLISHED.items()}
+    wanted = list(dict.fromkeys(map(canonical_router, routers or ("s-base", "rl-r", "hash"))))
+    for router in wanted:
+        if router not in known:
+            hint, there = nearest_hint(router, known), ", ".join(known)
+            raise InputError(f"no published fit of router {router!r}{hint}; there are {there}, or give a run table.")
+    return [published(known[router]) for router in wanted]

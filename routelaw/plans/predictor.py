@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from routelaw.fitting.fit import Fit
-from routelaw.fitting.intervals import DEFAULT_LEVEL, Draws
-from routelaw.fitting.judgement import Judgement
-from routelaw.fitting.points import DEFAULT_FREQUENCY, DEFAULT_K
+from routelaw.errors import InputError
+from routelaw.fitting.extrapolation import Range, fitted_range, outside, outside_grid
+from routelaw.fitting.fit import Fit, fit_law
+from routelaw.fitting.fit_report import FitReport, judge
+from routelaw.fitting.intervals import DEFAULT_DRAWS, DEFAULT_LEVEL, Draws
+from routelaw.fitting.points import DEFAULT_FREQUENCY, DEFAULT_K, has_finished, knows_routing, select_points
 from routelaw.fitting.profile import profile_intervals
 from routelaw.fitting.quantities import Quantity
+from routelaw.laws import get_law
 from routelaw.laws.law import Array, Law
-
-Range = tuple[float, float]
+from routelaw.runs.table import RunTable
+from routelaw.specs.techniques import DENSE, canonical_router
 
 AXES = {
     "flops_per_token": "compute per token",
@@ -27,6 +30,15 @@ AXES = {
 
 @dataclass(frozen=True, eq=False)
 class Predictor:
+    """A law with parameters and the ranges it was fitted on: of a fit of yours, or from the literature.
+
+    >>> mine = rl.Predictor.from_report(rl.judge(fit, draws=50))
+    >>> mine
+    Predictor(bilinear fitted to s-base)
+    >>> mine.extrapolation(active_params=1e10, experts=64)
+    'size is 10.0× the largest fitted'
+    """
+
     name: str
     router: str
     law: Law
@@ -51,8 +63,11 @@ class Predictor:
     """The fit, where its intervals are profiles because it has too few sizes to resample."""
     is_published: bool = False
 
+    def __repr__(self) -> str:
+        return f"Predictor({self.name})"
+
     @classmethod
-    def from_judgement(cls, judged: Judgement) -> Predictor:
+    def from_report(cls, judged: FitReport) -> Predictor:
         fit = judged.fit
         return replace(
             cls.from_fit(fit),
@@ -73,12 +88,12 @@ class Predictor:
             law=fit.law,
             params_BP=fit.params_BP,
             source=fit.points.source,
-            size_range=_range(x["active_params"]),
-            experts_range=_range(x["experts"]),
+            size_range=fitted_range(x["active_params"]),
+            experts_range=fitted_range(x["experts"]),
             k=min(ks) if len(ks) == 1 else DEFAULT_K,
             routing_frequency=min(frequencies) if len(frequencies) == 1 else DEFAULT_FREQUENCY,
             architectures=frozenset(pairs),
-            axis_ranges={name: _range(values_N) for name, values_N in _axes(fit.law, x).items()},
+            axis_ranges={name: fitted_range(values_N) for name, values_N in _axes(fit.law, x).items()},
             left_out=fit.points.left_out,
             warnings=fit.warnings,
         )
@@ -111,17 +126,12 @@ class Predictor:
 
         `architecture` is its (K, R), which mean nothing with one expert; `counted` its compute and total parameters.
         """
-        reasons = [_outside("size", "largest", active_params, self.size_range)]
-        fewest, most = self.experts_range
-        if experts > most:
-            reasons.append(f"E is beyond the {most:g} fitted")
-        if experts < fewest:
-            reasons.append(f"E is below the {fewest:g} fitted")
+        reasons = [*outside_grid(self.size_range, self.experts_range, active_params, experts)]
         if architecture and experts > 1:
             reasons.append(self._unseen(*architecture))
         for name, value in _axes(self.law, counted or {}).items():
             if name in self.axis_ranges:
-                reasons.append(_outside(AXES[name], "most", float(value), self.axis_ranges[name]))
+                reasons.append(outside(AXES[name], "most", float(value), self.axis_ranges[name]))
         return " and ".join(filter(None, reasons))
 
     def _unseen(self, k: int, routing_frequency: float) -> str:
@@ -145,19 +155,32 @@ def _axes(law: Law, x: Mapping[str, Array] | Mapping[str, float]) -> dict[str, A
     return read
 
 
-def _range(values_N: Array) -> Range:
-    return float(np.min(values_N)), float(np.max(values_N))
-
-
-def _outside(what: str, extreme: str, value: float, fitted: Range) -> str:
-    low, high = fitted
-    least = {"largest": "smallest", "most": "least"}[extreme]
-    if value > high * 1.01:
-        return f"{what} is {_times(value / high)}× the {extreme} fitted"
-    if value < low * 0.99:
-        return f"{what} is {_times(low / value)}× below the {least} fitted"
-    return ""
-
-
-def _times(ratio: float) -> str:
-    return f"{ratio:.1f}" if ratio < 100 else f"{ratio:.0f}" if ratio < 1e5 else f"{ratio:.1e}"
+def fitted_predictors(
+    table: RunTable,
+    law: str | Law,
+    routers: Sequence[str] = (),
+    *,
+    target: str = "loss_validation",
+    draws: int = DEFAULT_DRAWS,
+    seed: int = 0,
+    check: Callable[[Law], None] = lambda _: None,
+    notice: Callable[[str], None] = lambda _: None,
+) -> list[Predictor]:
+    """The law fitted to each router of the table, or to those named. `check` refuses a law that the caller has no use
+    for, before anything is fitted; `notice` hears which routers are left out."""
+    law = get_law(law)
+    check(law)
+    asked = list(dict.fromkeys(map(canonical_router, routers)))
+    wanted = asked or ([r for r in table.routers if r != DENSE] if knows_routing(law) else [DENSE])
+    if not wanted:
+        raise InputError(f"{table.source}: there are only dense runs, which --law dense describes.")
+    made = []
+    for router in wanted:
+        if not asked and len(wanted) > 1 and not has_finished(table, router):
+            notice(f"{router} is left out: it has no finished run.")
+            continue
+        points = select_points(table, router, law, target=target)
+        made.append(Predictor.from_report(judge(fit_law(law, points), draws=draws, seed=seed)))
+    if not made:
+        raise InputError(f"{table.source}: no router has a finished run to fit.")
+    return made

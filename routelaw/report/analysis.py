@@ -1,4 +1,4 @@
-"""What the losses of one source say: points and laws of every technique, the law in front, and how far to trust it."""
+"""What the losses of one source say: points and laws of every technique, the selected law, and how far to trust it."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 from routelaw.errors import InputError
 from routelaw.fitting.compare import Ranked, RouterComparison, Skipped, comparable_laws, rank_laws
 from routelaw.fitting.fit import Fit, fit_law
+from routelaw.fitting.fit_report import FitReport
 from routelaw.fitting.intervals import DEFAULT_LEVEL
-from routelaw.fitting.judgement import Judgement
 from routelaw.fitting.points import Points, select_points
 from routelaw.fitting.validation import Validation
 from routelaw.laws.law import Law
 from routelaw.laws.power_sum import PowerSum
-from routelaw.report.front_law import choose_law, compare_techniques, in_size_and_experts, judge_fit, mean_error
-from routelaw.report.techniques import Look, Technique, looks_of, techniques_of
+from routelaw.report.law_selection import choose_law, compare_techniques, in_size_and_experts, judge_fit, mean_error
+from routelaw.report.techniques import PlotStyle, Technique, plot_styles, techniques_of
 from routelaw.runs.table import RunTable
 from routelaw.specs.techniques import DENSE
 
@@ -28,13 +28,13 @@ TOO_FEW = "fewer than two for each"
 
 @dataclass(frozen=True, eq=False)
 class Analysis:
-    """Of one source and one target. Keys are techniques."""
+    """What the losses of one source say about one target. Keys are techniques."""
 
     table: RunTable
     target: str
     level: float
     techniques: dict[str, Technique]
-    looks: dict[str, Look]
+    looks: dict[str, PlotStyle]
     points: dict[str, Points]
     """What laws are fitted to, seeds averaged; techniques without a finished run are missing."""
     runs: dict[str, Points]
@@ -46,8 +46,8 @@ class Analysis:
     law: Law | None
     """In front: what charts draw first and words speak of. None where nothing could be fitted."""
     why: str
-    """How it came to be in front."""
-    judged: dict[str, Judgement]
+    """Why it was selected."""
+    judged: dict[str, FitReport]
     """Under that law."""
     compared: RouterComparison | None
     """Techniques under that law at one point, where sizes can be resampled."""
@@ -59,7 +59,7 @@ class Analysis:
 
     @property
     def laws(self) -> list[str]:
-        """Fitted laws in (N, E), the one in front first, then by how well they predict unseen sizes."""
+        """Fitted laws in (N, E), the selected one first, then by how well they predict unseen sizes."""
         names = {r.fit.law.name: None for rows in self.ranked.values() for r in rows if in_size_and_experts(r.fit.law)}
         first = self.law.name if self.law else ""
         return sorted(names, key=lambda name: (name != first, mean_error(self.ranked, name)))
@@ -73,7 +73,7 @@ def analyse(
     own_laws: Sequence[Law] = (),
     level: float = DEFAULT_LEVEL,
 ) -> Analysis:
-    """Everything a page is drawn from. `law` is put in front if given; `own_laws` take part however few points."""
+    """Everything a page is drawn from. `law` is selected if given; `own_laws` take part however few points."""
     techniques = {t.key: t for t in techniques_of(table)}
     points, runs, refusals = _select(techniques, target)
     ranked: dict[str, list[Ranked]] = {}
@@ -97,7 +97,7 @@ def analyse(
         target=target,
         level=level,
         techniques=techniques,
-        looks=looks_of({t.key: t.label for t in techniques.values()}),
+        looks=plot_styles({t.key: t.label for t in techniques.values()}),
         points=points,
         runs=runs,
         refusals=refusals,

@@ -16,7 +16,7 @@ from routelaw.laws import equivalence
 from routelaw.laws.law import Array
 from routelaw.report.analysis import Analysis, mean_error
 from routelaw.report.explorer import UNREACHABLE
-from routelaw.report.techniques import Look
+from routelaw.report.techniques import PlotStyle
 from routelaw.report.traces import (
     Chart,
     Trace,
@@ -219,7 +219,7 @@ def _dense_marks(analysis: Analysis) -> list[Trace]:
 
 
 def _effective(
-    fit: Fit, active: float, experts: Array, losses: Array, look: Look, meta: dict[str, str], mode: str
+    fit: Fit, active: float, experts: Array, losses: Array, look: PlotStyle, meta: dict[str, str], mode: str
 ) -> Trace:
     params = np.broadcast_to(fit.params_BP, (len(losses), fit.params_BP.shape[1]))
     with np.errstate(all="ignore"):

@@ -28,11 +28,11 @@ class Noise:
     spread: float
     degrees: float
     kind: str
-    """`seeds`: from runs that differ in the seed alone; `misfit`: what the law in front leaves unexplained."""
+    """`seeds`: from runs that differ in the seed alone; `misfit`: what the selected law leaves unexplained."""
 
 
 @dataclass(frozen=True)
-class Duel:
+class PairwiseComparison:
     """Two techniques over the cells they share."""
 
     first: str
@@ -69,7 +69,7 @@ class Cell:
     loss: float
     seeds: int
     dense_loss: float | None
-    """Of the dense models of that size, where there are any."""
+    """Loss of the dense models of that size, where there are any."""
     dense_seeds: int = 0
 
     @property
@@ -85,11 +85,11 @@ class Cell:
 @dataclass(frozen=True, eq=False)
 class Contest:
     cells: tuple[Cell, ...]
-    """Of routed models, by technique, size and E."""
+    """Routed models, by technique, size and E."""
     noise: Noise | None
     order: list[str]
     """Techniques, best first, by how they stand against the others."""
-    duels: dict[tuple[str, str], Duel]
+    duels: dict[tuple[str, str], PairwiseComparison]
     """Every pair in that order."""
     mixed: int = 0
     """Cells that are not compared, because their runs differ in more than their seed."""
@@ -108,7 +108,7 @@ class Contest:
         return sorted(found, key=lambda cell: cell.loss)
 
 
-def hold_contest(analysis: Analysis) -> Contest:
+def compare_pairwise(analysis: Analysis) -> Contest:
     found = [cell for key, points in analysis.runs.items() for cell in _cells(key, points)]
     cells = tuple(cell for cell in found if cell is not None)
     noise = seed_noise(analysis) or _misfit(analysis)
@@ -169,18 +169,20 @@ def seed_noise(analysis: Analysis) -> Noise | None:
 
 
 def _misfit(analysis: Analysis) -> Noise | None:
-    """Without repeated seeds: the scatter of single runs about the law in front: chance and misfit together."""
+    """Without repeated seeds: the scatter of single runs about the selected law: chance and misfit together."""
     fits = [j.fit for j in analysis.judged.values()]
     degrees = sum(len(f.points) - len(f.law.parameters) for f in fits)
     squares = sum(float((f.residual_N**2).sum()) for f in fits)
     return Noise(float(np.sqrt(squares / degrees)), degrees, "misfit") if degrees > 0 else None
 
 
-def _duel(p: str, q: str, first: list[Cell], second: list[Cell], noise: Noise | None, level: float) -> Duel:
+def _duel(
+    p: str, q: str, first: list[Cell], second: list[Cell], noise: Noise | None, level: float
+) -> PairwiseComparison:
     others = {(cell.size, cell.experts): cell for cell in second}
     pairs = [(c, others[c.size, c.experts]) for c in first if (c.size, c.experts) in others]
     if not pairs:
-        return Duel(p, q, 0, 0, 0, math.nan, None, None, "")
+        return PairwiseComparison(p, q, 0, 0, 0, math.nan, None, None, "")
     leads: dict[str, list[float]] = {}
     for mine, other in pairs:
         leads.setdefault(mine.size, []).append(other.log_loss - mine.log_loss)
@@ -188,11 +190,11 @@ def _duel(p: str, q: str, first: list[Cell], second: list[Cell], noise: Noise | 
     lead, wins = float(by_size.mean()), sum(mine.loss < other.loss for mine, other in pairs)
     measures = _standard_errors(by_size, pairs, noise)
     if not measures:
-        return Duel(p, q, len(pairs), wins, len(leads), lead, None, None, "")
+        return PairwiseComparison(p, q, len(pairs), wins, len(leads), lead, None, None, "")
     reach, spread, degrees, by = max((m[0] * special.stdtrit(m[1], (1 + level) / 2), *m) for m in measures)
     interval = lead - float(reach), lead + float(reach)
     probability = float(special.stdtr(degrees, lead / spread))
-    return Duel(p, q, len(pairs), wins, len(leads), lead, interval, probability, by)
+    return PairwiseComparison(p, q, len(pairs), wins, len(leads), lead, interval, probability, by)
 
 
 def _standard_errors(

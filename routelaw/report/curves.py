@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from routelaw.report.analysis import Analysis
-from routelaw.report.logs import evenly
+from routelaw.report.logs import binned_means, evenly
 from routelaw.report.run_rows import RunRow
-from routelaw.report.techniques import Look
+from routelaw.report.techniques import PlotStyle
 from routelaw.runs.table import RunTable
 
 MOST_POINTS = 100
-"""Of one curve: a screen shows no more."""
+"""Points of one curve: a screen shows no more."""
 MOST_RUNS = 600
 """Beyond these a page would be slow to draw."""
 Log = Sequence[Mapping[str, Any]]
@@ -28,7 +28,7 @@ def curve_data(
     target: str,
     logs: Mapping[str, Log],
     keys: Mapping[tuple[str, str], str],
-    looks: Mapping[str, Look],
+    looks: Mapping[str, PlotStyle],
 ) -> dict[str, Any] | None:
     """What the page draws; None where no run has a curve. `keys` names techniques by (router, variant)."""
     abscissa = "tokens" if table is None or table.frame["tokens"].notna().any() else "step"
@@ -90,6 +90,6 @@ def _training(log: Log, row: RunRow) -> Curve:
     finite = [(entry["step"], entry["loss"]) for entry in log if isinstance(entry.get("loss"), int | float)]
     if not finite or row.spec is None:
         return [], []
-    bins = np.array_split(np.array(finite, float), min(len(finite), MOST_POINTS // 2))
+    steps_B, losses_B = binned_means(np.array(finite, float), MOST_POINTS // 2).T
     tokens = row.spec.train.batch * row.spec.model.sequence_length
-    return [float(b[:, 0].mean() * tokens) for b in bins], [float(f"{b[:, 1].mean():.5g}") for b in bins]
+    return (steps_B * tokens).tolist(), [float(f"{loss:.5g}") for loss in losses_B]

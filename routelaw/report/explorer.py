@@ -115,7 +115,7 @@ def loss_interval(fit: Fit, draws: Draws, x: dict[str, Array], log_loss_N: Array
 
 
 def _draws(analysis: Analysis, law: str, key: str) -> Draws | None:
-    """Intervals are known of the law in front alone."""
+    """Intervals are known of the selected law alone."""
     judged = analysis.judged.get(key)
     return judged.draws if judged and analysis.law and analysis.law.name == law else None
 

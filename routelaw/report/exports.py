@@ -81,7 +81,7 @@ def laws_frame(analysis: Analysis) -> pd.DataFrame:
 
 
 def parameters_frame(analysis: Analysis) -> pd.DataFrame:
-    """Of every law and technique; intervals are known of the law in front."""
+    """Parameters of every law and technique; intervals are those of the selected law."""
     records = []
     for key, rows in analysis.ranked.items():
         for row in rows:
@@ -104,7 +104,7 @@ def parameters_frame(analysis: Analysis) -> pd.DataFrame:
 
 
 def effective_frame(analysis: Analysis) -> pd.DataFrame:
-    """Effective size of every model under the law in front, with its interval where there is one."""
+    """Effective size of every model under the selected law, with its interval where there is one."""
     records = []
     for key, judged in analysis.judged.items():
         for size, active, experts in _models(judged.fit):

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from routelaw.report.logs import bin_starts, binned_means
 from routelaw.report.run_rows import RunRow
 
 MOST_BINS = 60
@@ -51,20 +52,19 @@ def heat_map_data(rows: Sequence[RunRow], logs: Mapping[str, Log], budget: int =
 def run_maps(log: Log) -> dict[str, Any]:
     """Steps at the end of each bin; per layer, percent of the even share by expert and bin, and drops by bin."""
     rows = [row for row in log if row.get("layers")]
-    bins = [b.tolist() for b in np.array_split(np.arange(len(rows)), min(len(rows), MOST_BINS))]
     layers = []
     for place, first in enumerate(rows[0]["layers"]):
-        load_SE = np.array([row["layers"][place]["load"] for row in rows], float)
-        load_BE = np.stack([load_SE[own].mean(axis=0) for own in bins])
-        dropped_S = np.array([_number(row["layers"][place].get("dropped")) for row in rows])
+        load_BE = binned_means(np.array([row["layers"][place]["load"] for row in rows], float), MOST_BINS)
+        dropped_B = binned_means(np.array([_number(row["layers"][place].get("dropped")) for row in rows]), MOST_BINS)
         layers.append(
             {
                 "block": int(first["block"]),
                 "load": np.round(100 * load_BE * load_BE.shape[1]).astype(int).T.tolist(),
-                "dropped": [float(f"{dropped_S[own].mean():.4g}") for own in bins],
+                "dropped": [float(f"{share:.4g}") for share in dropped_B],
             }
         )
-    return {"steps": [int(rows[own[-1]]["step"]) for own in bins], "layers": layers}
+    ends = [*(bin_starts(len(rows), MOST_BINS)[1:] - 1).tolist(), len(rows) - 1]
+    return {"steps": [int(rows[end]["step"]) for end in ends], "layers": layers}
 
 
 def _is_routed(log: Log) -> bool:

@@ -1,11 +1,11 @@
-"""What the laws say, in words and tables: the law in front with its parameters, and all laws by how they predict."""
+"""What the laws say, in words and tables: the selected law with its parameters, and all laws by how they predict."""
 
 from __future__ import annotations
 
 import math
 
 from routelaw.fitting.compare import Ranked
-from routelaw.fitting.judgement import Judgement
+from routelaw.fitting.fit_report import FitReport
 from routelaw.report.analysis import TOO_FEW, Analysis, mean_error
 from routelaw.report.page import Block, Bullets, Entry, Grid, Text
 from routelaw.report.words import amount, counted, known, listed, loss_share
@@ -26,13 +26,13 @@ METHODS = {
 
 
 def law_blocks(analysis: Analysis) -> list[Block]:
-    """The law in front: why, how well it predicts, its parameters with intervals, and every doubt."""
+    """The selected law: why, how well it predicts, its parameters with intervals, and every doubt."""
     blocks: list[Block] = []
     if analysis.law is None:
         blocks.append(Text(_why_none(analysis), "key"))
     else:
         law = analysis.law
-        blocks.append(Text(f"Law {law.name}: {law.formula} ({law.source}). It stands in front because {analysis.why}."))
+        blocks.append(Text(f"Law {law.name}: {law.formula} ({law.source}). It was selected because {analysis.why}."))
         blocks.append(Text(_errors(analysis)))
         if analysis.judged:
             blocks.append(_parameters(analysis))
@@ -41,7 +41,7 @@ def law_blocks(analysis: Analysis) -> list[Block]:
             blocks.append(Text(_compared(analysis)))
     told = [f"{analysis.looks[key].label} has no law: {why}" for key, why in analysis.refusals.items()]
     told += _without_front(analysis)
-    doubts = _doubts(analysis)
+    doubts = _warnings(analysis)
     if told or doubts:
         blocks.append(Bullets([*told, *doubts]))
     left_out = [
@@ -93,7 +93,7 @@ def _parameters(analysis: Analysis) -> Grid:
     return Grid(["parameter", *(analysis.looks[key].label for key in judged)], rows)
 
 
-def _value(value: float, judged: Judgement, name: str) -> Entry:
+def _value(value: float, judged: FitReport, name: str) -> Entry:
     def write(number: float) -> str:
         return amount(number) if name in ("n_cut", "epc") else f"{number:.4g}".replace("-", "−")
 
@@ -141,7 +141,7 @@ def _without_front(analysis: Analysis) -> list[str]:
     return told
 
 
-def _doubts(analysis: Analysis) -> list[str]:
+def _warnings(analysis: Analysis) -> list[str]:
     """Each warning once, with the techniques it is about."""
     about: dict[str, list[str]] = {}
     for key, judged in analysis.judged.items():

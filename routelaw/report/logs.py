@@ -9,6 +9,7 @@ import numpy as np
 
 from routelaw.errors import InputError
 from routelaw.files import open_regular
+from routelaw.laws.law import Array
 from routelaw.runs.folders import LONGEST_LINE, log_row
 
 ROWS_READ = 240
@@ -40,6 +41,19 @@ def _line_starts(file: IO[bytes]) -> list[int]:
 def _line_at(file: IO[bytes], start: int) -> bytes:
     file.seek(start)
     return file.readline(LONGEST_LINE).rstrip(b"\n")
+
+
+def binned_means(values_SX: Array, most: int) -> Array:
+    """Means over at most so many stretches of neighbouring rows, as even as can be: (bins, …)."""
+    starts = bin_starts(len(values_SX), most)
+    counts = np.diff(np.append(starts, len(values_SX)))
+    return np.add.reduceat(values_SX, starts) / counts.reshape(-1, *[1] * (values_SX.ndim - 1))
+
+
+def bin_starts(count: int, most: int) -> Array:
+    """Where each stretch begins; the first ones are longer by one where they cannot all be equal."""
+    bins = min(count, most)
+    return np.arange(bins) * (count // bins) + np.minimum(np.arange(bins), count % bins)
 
 
 def evenly(count: int, most: int) -> list[int]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from routelaw.report.material import KnownRun, Material
+from routelaw.report.report_data import KnownRun, ReportData
 from routelaw.report.techniques import label_of
 from routelaw.runs.table import RunTable
 from routelaw.specs.run import RunSpec
@@ -55,12 +55,12 @@ class RunRow:
         return name + (f", E = {self.experts}" if routed else "") + (f", K = {self.k}" if (self.k or 1) > 1 else "")
 
 
-def rows_of(material: Material) -> list[RunRow]:
+def rows_of(report_data: ReportData) -> list[RunRow]:
     """By router, size and E; runs that have not been evaluated stand with what their spec says."""
-    known = {run.run_id: run for run in material.runs}
-    rows = _evaluated(material.table, material.name, known) if material.table is not None else []
+    known = {run.run_id: run for run in report_data.runs}
+    rows = _evaluated(report_data.table, report_data.name, known) if report_data.table is not None else []
     there = {row.run_id for row in rows}
-    rows += [_begun(run, material.name) for run in material.runs if run.run_id not in there]
+    rows += [_begun(run, report_data.name) for run in report_data.runs if run.run_id not in there]
     return sorted(
         rows, key=lambda r: (r.router, r.variant, r.active_params or 0, r.experts or 0, r.k or 0, r.seed or 0)
     )

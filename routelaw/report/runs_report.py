@@ -12,24 +12,28 @@ from pathlib import Path
 from typing import Any
 
 from routelaw.errors import InputError
-from routelaw.files import write_atomically
+from routelaw.files import without_collection, write_atomically
 from routelaw.formatting import printable
+from routelaw.laws import get_law
 from routelaw.laws.law import Law
 from routelaw.report.analysis import analyse
-from routelaw.report.contest import hold_contest
+from routelaw.report.contest import compare_pairwise
+from routelaw.report.curves import curve_data, technique_keys
 from routelaw.report.exports import write_tables
-from routelaw.report.front_law import check_law
+from routelaw.report.heat_maps import heat_map_data
 from routelaw.report.interactive import STYLE, scripts
+from routelaw.report.law_selection import check_law
 from routelaw.report.logs import evenly, sampled_log
-from routelaw.report.material import OWN, Material, read_material
 from routelaw.report.page import Interactive, Section, render
+from routelaw.report.report_data import OWN, ReportData, read_report_data
 from routelaw.report.run_rows import RunRow, rows_of
 from routelaw.report.run_table import run_table_data
 from routelaw.report.sections import Source, imported_section, own_sections
-from routelaw.report.stills import draw_stills
+from routelaw.report.static_figures import draw_static_figures
 from routelaw.report.summary_json import summary_of
 from routelaw.report.whole_folder import whole_folder
 from routelaw.runs.folders import LOG
+from routelaw.runs.store import Store
 from routelaw.specs.nearest import nearest_hint
 
 DEFAULT_TARGET = "loss_validation"
@@ -47,7 +51,7 @@ class Step:
     summary: dict[str, Any] = field(default_factory=dict)
 
 
-def write_report(
+def report_steps(
     path: Path,
     out: Path,
     *,
@@ -60,20 +64,20 @@ def write_report(
     if law is not None:
         check_law(law)
     with whole_folder(out, force=force) as folder:
-        materials = read_material(path)
+        materials = read_report_data(path)
         total = 3 * len(materials) + 1
         done = 0
         sources: list[Source] = []
-        for place, material in enumerate(materials):
-            name = _place(material, place)
-            yield Step(done, total, f"fitting laws to {material.source}")
-            source = _source(material, name, target, law, own_laws)
-            yield Step(done + 1, total, f"tables of {material.source}")
+        for place, report_data in enumerate(materials):
+            name = _place(report_data, place)
+            yield Step(done, total, f"fitting laws to {report_data.source}")
+            source = _source(report_data, name, target, law, own_laws)
+            yield Step(done + 1, total, f"tables of {report_data.source}")
             for kind in ("tables", "figures"):
                 (folder / kind / name).mkdir(parents=True)
             tables = write_tables(source.rows, source.analysis, source.contest, folder / "tables" / name)
-            yield Step(done + 2, total, f"figures of {material.source}")
-            figures = draw_stills(source, folder / "figures" / name)
+            yield Step(done + 2, total, f"figures of {report_data.source}")
+            figures = draw_static_figures(source, folder / "figures" / name)
             sources.append(source.with_files(tables, figures))
             done += 3
         yield Step(done, total, "the page")
@@ -82,39 +86,51 @@ def write_report(
     yield Step(total, total, "done", summary)
 
 
-def _place(material: Material, nth: int) -> str:
+def _place(report_data: ReportData, nth: int) -> str:
     """A folder and anchor of its own: names of tables may hold anything."""
-    if material.name == OWN:
+    if report_data.name == OWN:
         return ""
-    return f"{re.sub(r'[^a-z0-9]+', '-', material.name.lower()).strip('-') or 'table'}-{nth}"
+    return f"{re.sub(r'[^a-z0-9]+', '-', report_data.name.lower()).strip('-') or 'table'}-{nth}"
 
 
-def _source(material: Material, place: str, target: str, law: Law | None, own_laws: Sequence[Law]) -> Source:
-    rows = rows_of(material)
+def _source(report_data: ReportData, place: str, target: str, law: Law | None, own_laws: Sequence[Law]) -> Source:
+    rows = rows_of(report_data)
     read = (rows[i] for i in evenly(len(rows), MOST_LOGS))
-    logs = {row.run_id: sampled_log(row.folder / LOG) for row in read if row.folder is not None}
-    if material.comparable is None:
-        return Source(material, place, rows, target, target, logs)
-    used = _target(material, target)
-    analysis = analyse(material.comparable, used, law=law, own_laws=own_laws)
-    return Source(material, place, rows, used, target, logs, analysis, hold_contest(analysis))
+    with without_collection():
+        logs = {row.run_id: sampled_log(row.folder / LOG) for row in read if row.folder is not None}
+    used, analysis = target, None
+    if report_data.comparable is not None:
+        used = _target(report_data, target)
+        analysis = analyse(report_data.comparable, used, law=law, own_laws=own_laws)
+    looks = analysis.looks if analysis else {}
+    return Source(
+        report_data,
+        place,
+        rows,
+        used,
+        target,
+        analysis,
+        compare_pairwise(analysis) if analysis else None,
+        curve_data(rows, report_data.table, used, logs, technique_keys(analysis), looks),
+        heat_map_data(rows, logs),
+    )
 
 
-def _target(material: Material, target: str) -> str:
+def _target(report_data: ReportData, target: str) -> str:
     """As asked; an imported table that lacks it is read by its own first loss, and its section says so."""
-    assert material.table is not None
-    losses = material.table.losses
+    assert report_data.table is not None
+    losses = report_data.table.losses
     if target in losses:
         return target
-    if material.name == OWN:
+    if report_data.name == OWN:
         hint = nearest_hint(target, losses)
-        raise InputError(f"{material.source}: no column {target!r}{hint}; the losses are {', '.join(losses)}.")
+        raise InputError(f"{report_data.source}: no column {target!r}{hint}; the losses are {', '.join(losses)}.")
     return losses[0]
 
 
 def _page(path: Path, sources: Sequence[Source]) -> str:
-    own = [source for source in sources if source.material.name == OWN]
-    imported = [source for source in sources if source.material.name != OWN]
+    own = [source for source in sources if source.report_data.name == OWN]
+    imported = [source for source in sources if source.report_data.name != OWN]
     sections: list[Section] = [section for source in own for section in own_sections(source)]
     rows: list[RunRow] = [row for source in sources for row in source.rows]
     target = sources[0].target
@@ -125,7 +141,7 @@ def _page(path: Path, sources: Sequence[Source]) -> str:
         "Click on a heading to sort, again to turn the order round; the boxes filter, and words in the text box must "
         "all occur. A run that failed or diverged says why when the mouse rests on it.",
         run_table_data(rows, target),
-        links=[(f"runs of {s.material.name} (CSV)", s.address("tables", "runs.csv")) for s in sources],
+        links=[(f"runs of {s.report_data.name} (CSV)", s.address("tables", "runs.csv")) for s in sources],
     )
     sections.append(Section("All runs", "runs", [table]))
     sections += [imported_section(source) for source in imported]
@@ -133,3 +149,28 @@ def _page(path: Path, sources: Sequence[Source]) -> str:
     lead = f"Runs, laws and routers of {printable(str(path))}."
     footer = "Made by routelaw. The numbers stand in tables/*.csv and the figures in figures/ beside this page."
     return render(title, lead, sections, footer, scripts=scripts(), style=STYLE)
+
+
+def write_report(
+    runs: Store | str | Path,
+    out: str | Path,
+    *,
+    force: bool = False,
+    law: str | Law | None = None,
+    own_laws: Sequence[Law] = (),
+    target: str = DEFAULT_TARGET,
+) -> dict[str, Any]:
+    """Write the report on a store or a table of losses to the folder `out`: index.html, figures/ and tables/.
+
+    Returns its summary: `page` is the file to open, `sources` what was found. `law` is the one selected for the page
+    (the simplest that none clearly beats, unless given); `own_laws` join those of the package; `force` replaces files.
+
+    >>> rl.write_report("runs", "report")["page"]
+    'report/index.html'
+    """
+    path = runs.path if isinstance(runs, Store) else Path(runs)
+    selected = None if law is None else get_law(law)
+    summary: dict[str, Any] = {}
+    for step in report_steps(path, Path(out), force=force, law=selected, own_laws=own_laws, target=target):
+        summary = step.summary
+    return summary

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from routelaw.report import charts
 from routelaw.report.analysis import Analysis
+from routelaw.report.comparison_text import gains, winners
 from routelaw.report.contest import Contest
-from routelaw.report.curves import curve_data, technique_keys
 from routelaw.report.explorer import explorer_data
-from routelaw.report.heat_maps import heat_map_data
+from routelaw.report.heat_maps import HeatMaps
 from routelaw.report.law_words import law_blocks, ranking_grid
-from routelaw.report.material import OWN, Material
 from routelaw.report.page import Block, Heading, Interactive, Section, Text
+from routelaw.report.report_data import OWN, ReportData
 from routelaw.report.run_rows import RunRow
-from routelaw.report.standings import gains, winners
-from routelaw.report.summary import facts, trained
+from routelaw.report.summary import facts, scale, trained
 
 Parts = list[tuple[str, str, list[Block]]]
 """(title, anchor, blocks)."""
@@ -27,7 +26,7 @@ Parts = list[tuple[str, str, list[Block]]]
 class Source:
     """One source of losses with everything a page says of it."""
 
-    material: Material
+    report_data: ReportData
     place: str
     """Its folder below tables/ and figures/, and the beginning of its anchors; empty for a store's own runs."""
     rows: Sequence[RunRow]
@@ -35,10 +34,13 @@ class Source:
     """The loss that everything here is about."""
     asked: str
     """The loss that the report was asked for."""
-    logs: Mapping[str, Sequence[Mapping[str, Any]]]
     analysis: Analysis | None = None
     """None while no run has been evaluated."""
     contest: Contest | None = None
+    curves: dict[str, Any] | None = None
+    """Training curves as the page draws them; None where no run has one."""
+    maps: HeatMaps = field(default_factory=lambda: HeatMaps(None, 0))
+    """Load of experts over training."""
     tables: Sequence[str] = field(default=())
     figures: Sequence[str] = field(default=())
 
@@ -75,7 +77,7 @@ def imported_section(source: Source) -> Section:
         blocks.append(Text(f"This table has no {source.asked}, so {source.target} stands for it here.", "key"))
     for title, anchor, own in _parts(source):
         blocks += [Heading(title, anchor), *own]
-    return Section(f"Imported: {source.material.name}", source.anchor("imported"), blocks)
+    return Section(f"Imported: {source.report_data.name}", source.anchor("imported"), blocks)
 
 
 def _parts(source: Source) -> Parts:
@@ -83,22 +85,22 @@ def _parts(source: Source) -> Parts:
     parts: Parts = [("Summary", source.anchor("summary"), _summary(source))]
     if analysis is not None and contest is not None:
         over = "experts" if analysis.points else "size"
+        parts.insert(0, (f"Loss against {over}", source.anchor("losses"), _losses(source, analysis)))
         parts += [
-            (f"Loss against {over}", source.anchor("losses"), _losses(source, analysis)),
             ("Explorer", source.anchor("explorer"), _explorer(source, analysis)),
             ("Laws compared", source.anchor("laws"), _laws(source, analysis)),
             ("Effective parameters", source.anchor("effective"), _effective(source, analysis)),
             ("The slope in log E", source.anchor("slopes"), _slopes(source, analysis)),
         ]
     parts.append(("Training curves", source.anchor("curves"), _curves(source)))
-    if source.material.name == OWN:
+    if source.report_data.name == OWN:
         parts.append(("Expert load and drops", source.anchor("load"), _load(source)))
     return [(title, anchor, blocks) for title, anchor, blocks in parts if blocks]
 
 
 def _summary(source: Source) -> list[Block]:
     analysis, contest = source.analysis, source.contest
-    blocks: list[Block] = [facts(source.rows, analysis, contest), *trained(source.material, source.rows)]
+    blocks: list[Block] = [facts(source.rows, analysis, contest), *trained(source.report_data, source.rows)]
     if analysis is None or contest is None:
         return [*blocks, Text("No run has been evaluated yet: losses and laws will stand here once one has.", "key")]
     if contest.mixed:
@@ -109,6 +111,7 @@ def _summary(source: Source) -> list[Block]:
             )
         )
     if contest.order:
+        blocks += scale(source.rows)
         blocks += [Heading("Which technique wins", source.anchor("winners")), *winners(analysis, contest)]
         blocks += [Heading("What routing gains over dense", source.anchor("gains")), *gains(analysis, contest)]
     else:
@@ -141,7 +144,7 @@ def _explorer(source: Source, analysis: Analysis) -> list[Block]:
         return [Text("The explorer needs a fitted law in (N, E), and there is none yet.")]
     caption = (
         "Move N and E: the loss that every fitted router is predicted to have there, and N̄, the dense model of equal "
-        "loss under the same law. Intervals are known of the law in front. Whatever extrapolates says so."
+        "loss under the same law. Intervals are known of the selected law. Whatever extrapolates says so."
     )
     links = source.links("", "parameters")
     return [Interactive(source.anchor("explorer-view"), "explorer", "Predictions", caption, data, links)]
@@ -188,9 +191,7 @@ def _slopes(source: Source, analysis: Analysis) -> list[Block]:
 
 
 def _curves(source: Source) -> list[Block]:
-    looks = source.analysis.looks if source.analysis else {}
-    keys = technique_keys(source.analysis)
-    data = curve_data(source.rows, source.material.table, source.target, source.logs, keys, looks)
+    data = source.curves
     if data is None:
         return [Text("There is no more than one evaluation of each run, so there are no curves.", "soft")]
     left = f" {data['left_out']} runs are left out to keep the page light." if data["left_out"] else ""
@@ -200,8 +201,8 @@ def _curves(source: Source) -> list[Block]:
 
 
 def _load(source: Source) -> list[Block]:
-    maps = heat_map_data(source.rows, source.logs)
-    if not source.material.runs:
+    maps = source.maps
+    if not source.report_data.runs:
         return [Text("This is a table of losses: it does not say how experts were loaded.", "soft")]
     if maps.data is None:
         return [Text("No run here has logged a routed layer.", "soft")]

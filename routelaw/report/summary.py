@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from routelaw.report.analysis import Analysis
 from routelaw.report.contest import Contest
-from routelaw.report.material import DIVERGED, Material
 from routelaw.report.page import Block, Bullets, Facts, Text
+from routelaw.report.report_data import DIVERGED, ReportData
 from routelaw.report.run_rows import RunRow
 from routelaw.report.techniques import label_of
 from routelaw.report.words import amount, counted, listed, percent, span
@@ -19,7 +19,7 @@ from routelaw.specs.techniques import DENSE
 MOST_REASONS = 12
 
 
-def trained(material: Material, rows: Sequence[RunRow]) -> list[Block]:
+def trained(report_data: ReportData, rows: Sequence[RunRow]) -> list[Block]:
     """What was trained, and what went wrong."""
     routed = [row for row in rows if row.router and row.router != DENSE]
     names = list(dict.fromkeys(label_of(row.router, row.variant) for row in routed))
@@ -32,21 +32,40 @@ def trained(material: Material, rows: Sequence[RunRow]) -> list[Block]:
         parts.append(f"Trained: {what}, at {counted(len(sizes), 'size')} ({', '.join(by_size)}){_choices(routed)}.")
     parts += [sentence for sentence in (_length(rows), _seeds(rows), _corpus(rows)) if sentence]
     blocks: list[Block] = [Text(" ".join(parts))]
-    notes = list(material.table.notes) if material.table is not None else []
-    if material.set_aside:
+    notes = list(report_data.table.notes) if report_data.table is not None else []
+    if report_data.excluded:
         blocks.append(Text("Set aside for laws and comparisons:"))
-        blocks.append(Bullets(material.set_aside))
+        blocks.append(Bullets(report_data.excluded))
     ended_badly = [row for row in rows if row.reason]
     if ended_badly:
         told = [f"{row.label} (run {row.run_id}) {row.status}: {row.reason.rstrip('.')}." for row in ended_badly]
         more = [f"{len(told) - MOST_REASONS} more stand in the run table."] if len(told) > MOST_REASONS else []
         blocks.append(Bullets([*told[:MOST_REASONS], *more]))
-    if material.table is not None and material.table.warnings:
+    if report_data.table is not None and report_data.table.warnings:
         blocks.append(Text("Hard to believe in the table:"))
-        blocks.append(Bullets(material.table.warnings))
+        blocks.append(Bullets(report_data.table.warnings))
     if notes:
         blocks.append(Text(" ".join(notes), "soft"))
     return blocks
+
+
+def scale(rows: Sequence[RunRow]) -> list[Block]:
+    """At what scale the verdicts below hold: nowhere else."""
+    sentence = scale_sentence([(row.active_params, row.tokens) for row in rows if row.status == FINISHED])
+    return [Text(sentence, "key")] if sentence else []
+
+
+def scale_sentence(runs: Sequence[tuple[float | None, float | None]]) -> str:
+    """In words, from (active parameters, tokens) of each run; empty where no run says both."""
+    known = [(size, tokens) for size, tokens in runs if size and tokens]
+    if not known:
+        return ""
+    sizes, tokens = span([size for size, _ in known]), span([tokens for _, tokens in known])
+    each = span([tokens / size for size, tokens in known], lambda ratio: f"{ratio:.2g}")
+    return (
+        f"What is said here holds for models of {sizes} active parameters after {tokens} tokens ({each} to a "
+        "parameter). At other sizes, or after longer training, it may be the other way round."
+    )
 
 
 def facts(rows: Sequence[RunRow], analysis: Analysis | None, contest: Contest | None) -> Facts:

@@ -11,7 +11,7 @@ from routelaw.report.sections import Source
 
 
 def summary_of(path: str, sources: Sequence[Source]) -> dict[str, Any]:
-    return {"source": path, "sources": {source.material.name: _of(source) for source in sources}}
+    return {"source": path, "sources": {source.report_data.name: _of(source) for source in sources}}
 
 
 def _of(source: Source) -> dict[str, Any]:
@@ -21,7 +21,7 @@ def _of(source: Source) -> dict[str, Any]:
         "runs": len(source.rows),
         "statuses": dict(Counter(row.status for row in source.rows)),
         "failures": {row.run_id: row.reason for row in source.rows if row.reason},
-        "set_aside": list(source.material.set_aside),
+        "excluded": list(source.report_data.excluded),
         "tables": [source.address("tables", name) for name in source.tables],
         "figures": [source.address("figures", name) for name in source.figures],
     }

@@ -29,7 +29,7 @@ class Technique:
 
 
 @dataclass(frozen=True)
-class Look:
+class PlotStyle:
     label: str
     colour: str
     mark: str
@@ -96,7 +96,7 @@ def _rows(table: RunTable, key: str, router: str, variant: str) -> RunTable:
     return replace(table, frame=rows)
 
 
-def looks_of(keys: dict[str, str]) -> dict[str, Look]:
+def plot_styles(keys: dict[str, str]) -> dict[str, PlotStyle]:
     """Colour and marks by key, the same in every chart of a page; `keys` maps each to its label."""
     colours = style.router_colours([DENSE, *keys])
     looks = {}
@@ -108,5 +108,5 @@ def looks_of(keys: dict[str, str]) -> dict[str, Look]:
         else:
             mark, symbol = list(SPARE_MARKS.items())[spare % len(SPARE_MARKS)]
             spare += 1
-        looks[key] = Look(label, colours[key], mark, symbol)
+        looks[key] = PlotStyle(label, colours[key], mark, symbol)
     return looks

@@ -11,7 +11,7 @@ import numpy as np
 
 from routelaw.laws.law import Array
 from routelaw.report.analysis import Analysis
-from routelaw.report.techniques import Look
+from routelaw.report.techniques import PlotStyle
 
 Trace = dict[str, Any]
 Chart = dict[str, Any]
@@ -39,7 +39,7 @@ def size_mark(size: str, x: float, y: float) -> Trace:
     }
 
 
-def scatter(x: Array, y: Array, texts: list[str], look: Look, meta: dict[str, str]) -> Trace:
+def scatter(x: Array, y: Array, texts: list[str], look: PlotStyle, meta: dict[str, str]) -> Trace:
     large = 11 if look.symbol.startswith("triangle") else 9
     marker = {"color": look.colour, "symbol": look.symbol, "size": large, "line": {"color": "white", "width": 0.7}}
     return {

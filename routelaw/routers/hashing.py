@@ -69,7 +69,7 @@ def greedy_table(counts_V: Tensor, experts: int, k: int) -> Tensor:
 
 @register("hash")
 class Hash(Router):
-    stays_on_device = True
+    sync_free = True
     uses_groups = False
     table_VK: Tensor
 

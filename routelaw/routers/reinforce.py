@@ -79,7 +79,7 @@ def nucleus(probability_TE: Tensor, share: float, at_least: int, order_TE: Tenso
 
 @register("rl-r")
 class Reinforce(Router):
-    stays_on_device = True
+    sync_free = True
 
     @dataclass(frozen=True)
     class Options(Router.Options):

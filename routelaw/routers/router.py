@@ -90,7 +90,7 @@ class Router(nn.Module):
         pass
 
     default_balance_weight: ClassVar[float] = 0.0
-    stays_on_device: ClassVar[bool] = False
+    sync_free: ClassVar[bool] = False
     """True for a router that never asks the device for a value (no `.item()`, no loop over data), so that its blocks
     can be compiled whole and its steps be recorded."""
     uses_groups: ClassVar[bool] = True
@@ -226,10 +226,14 @@ def check_plugin(spec: RouterSpec) -> None:
         raise InputError(f"router {spec.name}: the run means {meant} and {have}; its file was edited, or is another.")
 
 
-def load_router(path: Path) -> list[str]:
-    """Import a file that registers routers; returns the names it added. The file is code: load only what you trust."""
+def load_router(path: str | Path) -> list[str]:
+    """Import a file that registers routers; returns the names it added. The file is code: load only what you trust.
+
+    >>> rl.load_router("my_router.py")
+    ['mine']
+    """
     all_routers()  # so that a plugin cannot take the name of one that is not imported yet
-    plugin = load_plugin(path)
+    plugin = load_plugin(Path(path))
     added = sorted(name for name, kind in _registry.items() if kind.__module__ == plugin.module.__name__)
     if not added:
         raise InputError(f'plugin {path} registers no router: it needs a class under @register("name").')

@@ -30,7 +30,7 @@ from routelaw.specs.run import RouterSpec
 
 @register("s-base")
 class SinkhornBase(Router):
-    stays_on_device = True
+    sync_free = True
 
     @dataclass(frozen=True)
     class Options(Router.Options):
@@ -38,8 +38,8 @@ class SinkhornBase(Router):
         """L1 violation of the constraints at which Sinkhorn stops; the paper's."""
         max_iterations: int = 200
         temperature: float = 1.0
-        """Of the rebalancing alone. The lower, the nearer to BASE's exact assignment, and the more iterations: about 80
-        for .1 where 1 takes 5; below .02 the cap may come first, and the choice is uneven again."""
+        """Temperature of the rebalancing alone. The lower, the nearer to BASE's exact assignment, and the more
+        iterations: about 80 for 0.1 where 1 takes 5; below 0.02 the cap may come first, and the choice is uneven."""
 
     default_balance_weight = 1e-2
 

@@ -17,7 +17,7 @@ from routelaw.specs.run import RouterSpec
 
 @register("switch")
 class Switch(Router):
-    stays_on_device = True
+    sync_free = True
     default_balance_weight = 1e-2
 
     def __init__(self, width: int, vocabulary: int, layer: int, spec: RouterSpec) -> None:

@@ -24,7 +24,11 @@ LINES_AT_ONCE = 20_000
 
 def read_runs(path: str | Path) -> RunTable:
     """The run table in a CSV or Parquet file, of a run's folder or of a store. The paper's release is recognised by its
-    header and imported."""
+    header and imported.
+
+    >>> rl.read_runs("losses.csv")
+    RunTable(losses.csv: 36 runs of dense, s-base, hash; loss_validation)
+    """
     source = str(path)
     if (Path(path) / EVALUATIONS).is_file():
         return table_of([Path(path)], source)
@@ -44,6 +48,10 @@ def write_runs(table: RunTable, path: str | Path, force: bool = False) -> None:
 
     Every number is read back exactly. CSV knows no types: an extra column of text that looks like numbers throughout
     comes back as numbers, and Parquet is the format that keeps such things.
+
+    >>> rl.write_runs(table, "copy.parquet", force=True)
+    >>> rl.read_runs("copy.parquet").routers == table.routers
+    True
     """
     path = Path(path)
     match path.suffixes[-2:]:

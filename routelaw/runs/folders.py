@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from routelaw.errors import InputError
-from routelaw.files import open_regular, parse_json, read_bytes
-from routelaw.runs.table import DESCRIPTION, LOSS_PREFIX, RunTable
+from routelaw.files import open_regular, parse_json, read_bytes, without_collection
+
+if TYPE_CHECKING:  # training imports this module for its names alone, and begins without pandas
+    import pandas as pd
+
+    from routelaw.runs.table import RunTable
 
 EVALUATIONS, LOG, SPEC, RESULT = "evaluations.jsonl", "log.jsonl", "spec.json", "result.json"
 MOST_LOG_BYTES = 512 << 20
@@ -28,19 +31,39 @@ LONGEST_LINE = 16 << 20
 
 def table_of(folders: Sequence[Path], source: str) -> RunTable:
     """Every evaluation of the runs in these folders, in their order."""
-    files = [folder / EVALUATIONS for folder in folders]
-    contents = [_whole_lines(file) for file in files]
+    return table_of_lines({folder: _whole_lines(folder / EVALUATIONS) for folder in folders}, source)
+
+
+def table_of_lines(lines: Mapping[Path, bytes], source: str) -> RunTable:
+    """The same from the lines of each folder, as `read_evaluations` finds them."""
+    folders, contents = list(lines), list(lines.values())
     if not any(contents):
         raise InputError(f"{source}: no run has been evaluated yet.")
-    frame = _parsed(files, contents)
+    from routelaw.runs.table import RunTable
+
+    with without_collection():
+        frame = _parsed([folder / EVALUATIONS for folder in folders], contents)
     _check_homes(frame, folders, contents)
     return RunTable.from_frame(frame, source)
+
+
+def read_evaluations(folders: Iterable[Path]) -> dict[Path, bytes]:
+    """The whole lines of each folder's evaluations, read once; folders without a line are left out. What is there and
+    cannot be read is an error."""
+    found = {}
+    for folder in folders:
+        file = f"{folder}/{EVALUATIONS}"
+        if os.path.lexists(file) and (content := _whole_lines(file)):
+            found[folder] = content
+    return found
 
 
 def _check_homes(frame: pd.DataFrame, folders: Sequence[Path], contents: Sequence[bytes]) -> None:
     """A run has one folder, and a folder one run."""
     if "run_id" not in frame:
         return  # the table will say so
+    import pandas as pd
+
     home = np.repeat(np.arange(len(folders)), [content.count(b"\n") for content in contents])
     pairs = pd.DataFrame({"run_id": frame["run_id"], "home": home}).drop_duplicates()
     mixed = pairs[pairs["home"].duplicated(keep=False)]
@@ -51,14 +74,6 @@ def _check_homes(frame: pd.DataFrame, folders: Sequence[Path], contents: Sequenc
     if len(twice):
         first, second = (folders[i] for i in twice["home"].iloc[:2])
         raise InputError(f"{first} and {second} hold the same run {twice['run_id'].iloc[0]}; keep one of them.")
-
-
-def has_rows(file: Path) -> bool:
-    """Whether a file of JSON lines has a row yet. What is there and cannot be read is an error."""
-    if not os.path.lexists(file):
-        return False
-    with open_regular(file) as opened:
-        return any(b"\n" in block for block in iter(lambda: opened.read(1 << 16), b""))
 
 
 def read_lines(file: Path) -> list[dict[str, Any]]:
@@ -94,8 +109,8 @@ def log_row(line: bytes) -> dict[str, Any]:
         return {}
     if not isinstance(row, dict) or not _is_count(row.get("step")):
         return {}
-    kept = {key: value for key, value in row.items() if key == "layers" or _is_number(value)}
-    layers = kept.pop("layers", None)
+    layers = row.pop("layers", None)
+    kept: dict[str, Any] = {key: value for key, value in row.items() if type(value) is float or type(value) is int}
     if isinstance(layers, list) and all(_is_layer(layer) for layer in layers):
         kept["layers"] = layers
     return kept
@@ -107,7 +122,7 @@ def _is_layer(layer: Any) -> bool:
         and _is_count(layer.get("block"))
         and _is_number(layer.get("dropped", 0.0))
         and isinstance(layer.get("load"), list)
-        and all(_is_number(share) for share in layer["load"])
+        and set(map(type, layer["load"])) <= {int, float}
     )
 
 
@@ -119,7 +134,7 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _whole_lines(file: Path) -> bytes:
+def _whole_lines(file: str | Path) -> bytes:
     """A last line without its end is being written, or was when the run was killed: it is not a row yet."""
     content = read_bytes(file, MOST_LOG_BYTES)
     return content[: content.rfind(b"\n") + 1]
@@ -130,26 +145,37 @@ def _parsed(files: Sequence[Path], contents: Sequence[bytes]) -> pd.DataFrame:
 
     Arrow reads JSON lines faster still, and ends the process where a line is `[]` or a number.
     """
+    import pandas as pd
+
     lines = b"".join(contents).split(b"\n")[:-1]
+    array = b"[" + b",".join(lines) + b"]"
     try:
-        if any(b"\\ud" in line or b"\\uD" in line for line in lines):
+        if b"\\ud" in array or b"\\uD" in array:
             raise ValueError("half a surrogate pair, perhaps")
-        rows = json.loads(b"[" + b",".join(lines) + b"]", parse_constant=_no_constant)
+        rows = json.loads(array, parse_constant=_no_constant)
     except (ValueError, RecursionError):
         rows = []
-    if len(rows) != len(lines) or not all(map(_is_row, rows)):
+    # One brace to a row leaves none for nested values.
+    flat = array.count(b"{") == len(lines) and array.count(b"[") == 1
+    if len(rows) != len(lines) or not all(type(row) is dict for row in rows) or not (flat or all(map(_is_row, rows))):
+        flat = False
         rows = [
             _row(line, file, number, of_table=True)
             for file, content in zip(files, contents, strict=True)
             for number, line in enumerate(content.split(b"\n")[:-1], start=1)
         ]
-    return pd.DataFrame([{k: v for k, v in row.items() if not isinstance(v, list | dict)} for row in rows])
+    names = rows[0].keys()
+    if flat and all(row.keys() == names for row in rows):
+        return pd.DataFrame({name: [row[name] for row in rows] for name in names})
+    return pd.DataFrame([{k: v for k, v in row.items() if not isinstance(v, (list, dict))} for row in rows])
 
 
 def _is_row(row: Any) -> bool:
     """Nested values may stand beside a row of the table, and not in place of its own."""
+    from routelaw.runs.table import DESCRIPTION, LOSS_PREFIX
+
     return isinstance(row, dict) and not any(
-        isinstance(value, list | dict) and (key in DESCRIPTION or key.startswith(LOSS_PREFIX))
+        isinstance(value, (list, dict)) and (key in DESCRIPTION or key.startswith(LOSS_PREFIX))
         for key, value in row.items()
     )
 

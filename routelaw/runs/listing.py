@@ -13,7 +13,7 @@ from routelaw.errors import InputError
 from routelaw.files import made_folder, write_atomically
 from routelaw.runs.columns import columns_of
 from routelaw.runs.files import read_runs
-from routelaw.runs.folders import EVALUATIONS, RESULT, has_rows, table_of
+from routelaw.runs.folders import RESULT, read_evaluations, table_of_lines
 from routelaw.runs.store import DIVERGED, FINISHED, IMPORTED, RUN_ID, STOPPED, UNFINISHED, Store, StoredRun
 from routelaw.runs.table import SOURCE, RunTable
 from routelaw.specs.techniques import canonical_router
@@ -33,19 +33,18 @@ def list_runs(store: Store, notice: Callable[[str], None] = lambda _: None) -> p
     as far as it can be, and said."""
     frames = [_last_rows(read_runs(path), name) for name, path in store.imported().items()]
     runs = store.runs()
-    evaluated = [run for run in runs if has_rows(run.folder / EVALUATIONS)]
-    table = table_of([run.folder for run in evaluated], str(store.path)) if evaluated else None
+    evaluations = read_evaluations(run.folder for run in runs)
+    table = table_of_lines(evaluations, str(store.path)) if evaluations else None
     for sentence in store.damage(runs, table):
         notice(sentence)
     if table is not None:
         own = _last_rows(table, OWN)
-        for sentence in _without_result(runs, own):
-            notice(sentence)
         unfinished = {run.run_id: run.status for run in runs if not run.ended}
+        for sentence in _without_result(runs, own, unfinished):
+            notice(sentence)
         own["status"] = [unfinished.get(run, status) for run, status in zip(own["run_id"], own["status"], strict=True)]
         frames.insert(0, own)
-    told = {run.folder for run in evaluated}
-    begun = [run for run in runs if run.folder not in told]
+    begun = [run for run in runs if run.folder not in evaluations]
     if begun:
         frames.insert(0, pd.DataFrame([_begun(run) for run in begun]))
     if not frames:
@@ -105,7 +104,7 @@ def import_table(store: Store, table: RunTable, name: str) -> int:
 
 
 def _last_rows(table: RunTable, source: str) -> pd.DataFrame:
-    """Of each run, the last row with a value of the first loss, or the last row of all where there is none."""
+    """The last row of each run with a value of the first loss, or its last row of all where there is none."""
     loss = table.losses[0]
     frame = table.frame.sort_values("step", kind="stable")
     last = frame.groupby("run_id", sort=False).tail(1).set_index("run_id")
@@ -114,13 +113,13 @@ def _last_rows(table: RunTable, source: str) -> pd.DataFrame:
     return rows[SHOWN].sort_values(["active_params", "router", "experts", "seed"], kind="stable")
 
 
-def _without_result(runs: Sequence[StoredRun], rows: pd.DataFrame) -> list[str]:
+def _without_result(runs: Sequence[StoredRun], rows: pd.DataFrame, unfinished: Mapping[str, str]) -> list[str]:
     """Runs whose evaluations go to the end and that have no result: damaged, or killed in that very moment."""
     ended = set(rows["run_id"][rows["status"].isin((FINISHED, DIVERGED))])
     return [
         f"{run.folder} is damaged: the run has ended, and its {RESULT} is missing; the same command writes it again."
         for run in runs
-        if run.run_id in ended and run.status == STOPPED
+        if run.run_id in ended and unfinished.get(run.run_id) == STOPPED
     ]
 
 

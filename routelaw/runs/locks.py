@@ -11,14 +11,14 @@ from typing import IO
 
 from routelaw.errors import InputError
 
-PATIENCE = 0.5
+TIMEOUT = 0.5
 """Seconds to try again: `is_locked` holds a lock for an instant."""
 
 
-def lock(path: Path, patience: float = PATIENCE) -> IO[bytes] | None:
+def lock(path: Path, timeout: float = TIMEOUT) -> IO[bytes] | None:
     """The file, locked until it is closed or the process ends; None where another process has it."""
     file = _opened(path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
-    deadline = time.monotonic() + patience
+    deadline = time.monotonic() + timeout
     while True:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -22,17 +22,19 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from routelaw.errors import InputError, unwritable
 from routelaw.files import read_json
-from routelaw.runs.folders import EVALUATIONS, LOG, RESULT, SPEC, has_rows, last_row, read_lines, table_of
+from routelaw.runs.folders import EVALUATIONS, LOG, RESULT, SPEC, last_row, read_evaluations, read_lines, table_of_lines
 from routelaw.runs.leases import CLAIM, TRAINS, is_held
 from routelaw.runs.locks import lock
-from routelaw.runs.table import RunTable
 from routelaw.specs.files import from_stored
 from routelaw.specs.nearest import nearest_hint
 from routelaw.specs.run import RunSpec
+
+if TYPE_CHECKING:
+    from routelaw.runs.table import RunTable
 
 UNFINISHED, IMPORTED, FAILURE, OUTPUT = "unfinished", "imported", "failure.json", "output.log"
 RUNNING, STOPPED, FAILED = "running", "stopped", "failed"
@@ -59,7 +61,7 @@ class StoredRun:
     @property
     def result(self) -> dict[str, Any]:
         """How it ended; empty while it has not."""
-        if not _is_there(self.folder / RESULT):
+        if not os.path.lexists(f"{self.folder}/{RESULT}"):
             return {}
         result = self._json(RESULT)
         if result.get("run_id", self.run_id) != self.run_id:
@@ -77,7 +79,12 @@ class StoredRun:
 
     @property
     def ended(self) -> bool:
-        return self.folder.parent.name != UNFINISHED and _is_there(self.folder / RESULT)
+        return self.is_published and os.path.lexists(f"{self.folder}/{RESULT}")
+
+    @property
+    def is_published(self) -> bool:
+        """Whether it lies where runs lie that have ended, and not among the attempts."""
+        return self.folder.parent.name != UNFINISHED
 
     @property
     def status(self) -> str:
@@ -97,15 +104,29 @@ class StoredRun:
         return last_row(self.folder / LOG)
 
     def _json(self, name: str) -> dict[str, Any]:
-        if not (self.folder / name).exists():
-            raise InputError(f"{self.folder} is not the folder of a run: it has no {name}.")
-        content = read_json(self.folder / name)
+        try:
+            content = read_json(f"{self.folder}/{name}")
+        except InputError:
+            if not (self.folder / name).exists():
+                raise InputError(f"{self.folder} is not the folder of a run: it has no {name}.") from None
+            raise
         if not isinstance(content, dict):
             raise InputError(f"{self.folder / name} is damaged: it holds no table of names and values.")
         return content
 
 
 class Store:
+    """A folder of runs: of one process or of many, written by sweeps, read by anyone at any time.
+
+    >>> store = rl.Store("runs")
+    >>> [(run.spec.router.name, run.status) for run in store.runs()]
+    [(..., 'finished'), (..., 'finished')]
+    >>> store.find(store.runs()[0].run_id[:6]).result["step"]
+    2
+    >>> store.table().losses
+    ['loss_validation']
+    """
+
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
 
@@ -156,10 +177,14 @@ class Store:
         """The run table of the store's own runs, those still going on included. Imported tables stay apart: they have
         another corpus and another recipe, and no law holds for both."""
         runs = self.runs()
-        folders = [run.folder for run in runs if has_rows(run.folder / EVALUATIONS)]
-        if not any(_is_there(run.folder / EVALUATIONS) for run in runs) and not any(run.ended for run in runs):
+        evaluations = read_evaluations(run.folder for run in runs)
+        if not (
+            evaluations
+            or any(_is_there(run.folder / EVALUATIONS) for run in runs)
+            or any(run.ended for run in runs)
+        ):  # fmt: skip
             raise InputError(f"{self.path}: {self._without_runs()}")
-        table = table_of(folders, str(self.path))
+        table = table_of_lines(evaluations, str(self.path))
         for sentence in self.damage(runs, table):  # points that a fit would lose without a word
             raise InputError(sentence)
         return table
@@ -173,7 +198,7 @@ class Store:
             last = {row["run_id"]: row for row in ended[known].to_dict("records")}
         found = []
         for run in runs:
-            if run.ended and (problem := _disagreement(run, last.get(run.run_id))):
+            if run.is_published and (problem := _disagreement(run, last.get(run.run_id))):
                 advice = f"`routelaw runs remove {run.run_id}` and train it again"
                 found.append(f"{run.folder} is damaged: {problem}; {advice}.")
         return found
@@ -220,7 +245,7 @@ class Store:
                 try:
                     held = is_held(folder)
                     for name in (CLAIM, TRAINS):
-                        own = None if held else lock(folder / name, patience=0.0)
+                        own = None if held else lock(folder / name, timeout=0.0)
                         held = own is None
                         if own is not None:
                             locks.enter_context(own)
@@ -244,7 +269,7 @@ class Store:
             return
         for folder in sorted(self.path.iterdir()):
             hidden = folder.name.startswith(".") or folder.name in (UNFINISHED, IMPORTED)
-            if not hidden and any(_is_there(folder / name) for name in (EVALUATIONS, SPEC, RESULT)):
+            if not hidden and any(os.path.lexists(f"{folder}/{name}") for name in (EVALUATIONS, SPEC, RESULT)):
                 yield StoredRun(_id_of(folder), folder)
 
     def _attempts(self) -> Iterator[tuple[str, int, Path]]:
@@ -263,11 +288,13 @@ class Store:
 
 
 def _disagreement(run: StoredRun, row: Mapping[Any, Any] | None) -> str:
-    """In what the result of an ended run and its last evaluation are not of one mind."""
+    """In what the result of an ended run and its last evaluation are not of one mind; nothing of one without result."""
     try:
         result = run.result
     except InputError as error:
         return str(error).rstrip(".")
+    if not result:
+        return ""
     if row is None:
         return f"the run has ended, and its {EVALUATIONS} does not go to the end"
     for name in ("status", "step", VALIDATION_LOSS):

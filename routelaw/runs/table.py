@@ -40,7 +40,17 @@ ONE_SIZE_SPAN = 2.0
 
 @dataclass(frozen=True, eq=False)
 class RunTable:
-    """Losses of trained models, checked and in canonical form."""
+    """Losses of trained models, checked and in canonical form.
+
+    >>> import pandas as pd
+    >>> frame = pd.DataFrame({"run_id": ["a", "b"], "router": ["dense", "hash"], "experts": [1, 8],
+    ...                       "active_params": [20e6, 20e6], "loss_validation": [3.2, 3.1]})
+    >>> table = rl.RunTable.from_frame(frame, "by hand")
+    >>> table.notes[0]
+    'k is not given in every row: taken as 1.'
+    >>> table
+    RunTable(by hand: 2 runs of dense, hash; loss_validation)
+    """
 
     frame: pd.DataFrame
     """The columns of `DESCRIPTION`, then the losses, then whatever else the table held."""
@@ -80,6 +90,10 @@ class RunTable:
         _check_progress(canonical, warnings)
         _check_losses(canonical, losses, source, notes, warnings)
         return cls(canonical, source, tuple(notes), tuple(warnings))
+
+    def __repr__(self) -> str:
+        runs, losses = self.frame["run_id"].nunique(), ", ".join(self.losses)
+        return f"RunTable({self.source}: {runs} runs of {', '.join(self.routers)}; {losses})"
 
     @property
     def losses(self) -> list[str]:

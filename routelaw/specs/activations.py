@@ -19,18 +19,18 @@ from routelaw.specs.run import RunSpec
 LOGIT_ROWS = 8192
 """Logits are made for so many tokens at a time (model/token_loss.py)."""
 EVALUATED_TOKENS = 8192
-"""Of a forward pass in evaluation, or one sequence if that is longer (evaluation/windows.py)."""
+"""Tokens of a forward pass in evaluation, or one sequence if that is longer (evaluation/windows.py)."""
 WIDE = 4
 """Router, softmax and loss are in float32 at least."""
 INDEX = 8
 PIECE = 512
 """On a GPU attention with relative positions takes so many queries at a time (model/relative_attention.py)."""
 SCORES_AT_ONCE = 2
-"""Copies of the scores S × S that attention with relative positions holds in passing, beside the one it keeps."""
+"""Copies of the scores S × S that attention with relative positions holds as transients beside the one it keeps."""
 
 
 @dataclass(frozen=True)
-class Kept:
+class SavedTensor:
     """One part of what is kept: its bytes, and how they come about (t: tensor, b and w: bytes of a number in compute
     precision, and in float32 at least)."""
 
@@ -51,7 +51,7 @@ class Pass:
     """Whether its kernels are a GPU's: attention keeps no probabilities, or narrow ones, and the loss is one kernel."""
     layout: Layout = field(default_factory=Layout)
     recompute: bool = False
-    """Whether blocks keep only their input and work the rest out again on the way back."""
+    """Whether blocks keep only their input and recompute the rest in the backward pass."""
 
     @property
     def alone_on_gpu(self) -> bool:
@@ -97,9 +97,9 @@ class Pass:
         return self.stream + self.spec.model.vocabulary * self.spec.model.architecture.d_model * self.wide
 
     @property
-    def logits_in_passing(self) -> int:
-        """Of a piece: logits that become their gradient; where they are narrow, both and a wide copy between them. On a
-        GPU one kernel does it and there is no wide copy (440 MB measured where this says 430)."""
+    def transient_logits(self) -> int:
+        """The logits of a piece, which become their gradient; in bfloat16, both and a float32 copy between
+        them. On a GPU one kernel does it and there is no such copy (440 MB measured where this says 430)."""
         rows = self.tokens / -(-self.tokens // LOGIT_ROWS)
         copies = self.wide + (2 * self.number if self.number < self.wide else 0)
         if self.gpu:
@@ -107,8 +107,8 @@ class Pass:
         return int(rows * self.spec.model.vocabulary * copies)
 
     @property
-    def block_in_passing(self) -> int:
-        """On the way back: scores, or the gradient of a hidden layer."""
+    def transient_block(self) -> int:
+        """In the backward pass: scores, or the gradient of a hidden layer."""
         pairs = self._scores * min(PIECE, self.spec.model.sequence_length) // self.spec.model.sequence_length
         scores = SCORES_AT_ONCE * (2 * pairs if self.gpu else self._scores) * self.wide
         scores = scores if self.spec.model.positions == "xl" else 0
@@ -151,74 +151,85 @@ class Pass:
         return sum(part.size for part in self.attention_parts)
 
     @property
-    def attention_parts(self) -> list[Kept]:
+    def attention_parts(self) -> list[SavedTensor]:
         shape, length, T = self.spec.model.architecture, self.spec.model.sequence_length, self.tokens
         inner, per_row = self._heads * shape.kv_size, T * self._heads * WIDE
         if self.spec.model.positions == "rope":
-            turned = Kept("queries, keys, values, turned, and their mix", "5·T·I·b", 5 * T * inner * self.number)
-            return [self._norm, turned, Kept("sums of rows", "T·H·4", per_row)]
+            turned = SavedTensor("queries, keys, values, turned, and their mix", "5·T·I·b", 5 * T * inner * self.number)
+            return [self._norm, turned, SavedTensor("sums of rows", "T·H·4", per_row)]
         distances = length * ((shape.d_model + inner) * self.number + length)
-        first = [self._norm, Kept("distances and mask", "S·(d + I)·b + S²", distances)]
+        first = [self._norm, SavedTensor("distances and mask", "S·(d + I)·b + S²", distances)]
         if self.gpu:
-            mixed = Kept("queries, keys, values and their mix", "4·T·I·b", 4 * T * inner * self.number)
+            mixed = SavedTensor("queries, keys, values and their mix", "4·T·I·b", 4 * T * inner * self.number)
             pairs = self._scores * (length + min(PIECE, length)) // (2 * length)
             return [
                 *first,
                 mixed,
-                Kept("weights of pairs up to each piece's end", "T·H·(S + P)/2·b", pairs * self.number),
+                SavedTensor("weights of pairs up to each piece's end", "T·H·(S + P)/2·b", pairs * self.number),
+            ]
+        scores = SavedTensor("scores", "T·H·S·w", self._scores * self.wide)
+        if self.number >= WIDE:  # `eager_attention`
+            return [
+                *first,
+                SavedTensor("queries, keys, values and their mix", "4·T·I·b", 4 * T * inner * self.number),
+                scores,
             ]
         wide = T * inner * (2 * self.number + 3 * self.wide)
-        mixed = Kept("queries, keys, values and their mix", "T·I·(2·b + 3·w)", wide)
-        return [*first, mixed, Kept("scores", "T·H·S·w", self._scores * self.wide)]
+        return [*first, SavedTensor("queries, keys, values and their mix", "T·I·(2·b + 3·w)", wide), scores]
 
     @property
-    def _norm(self) -> Kept:
-        """Of a LayerNorm: input, output, mean and deviation."""
-        return Kept("norm", "2·T·(d + 1)·b", 2 * self.stream + 2 * self.tokens * self.number)
+    def _norm(self) -> SavedTensor:
+        """What a LayerNorm saves: input, output, mean and deviation."""
+        return SavedTensor("norm", "2·T·(d + 1)·b", 2 * self.stream + 2 * self.tokens * self.number)
 
     @property
-    def ffw_parts(self) -> list[Kept]:
+    def ffw_parts(self) -> list[SavedTensor]:
         hidden = 8 * self.stream // self.layout.tensor
-        return [self._norm, Kept("hidden layer before and after GELU", "8·T·d·b/t", hidden)]
+        return [self._norm, SavedTensor("hidden layer before and after GELU", "8·T·d·b/t", hidden)]
 
     @property
-    def expert_parts(self) -> list[Kept]:
+    def expert_parts(self) -> list[SavedTensor]:
         """Sorted rows, their hidden layers, and what comes back where it is weighted; the order, both ways."""
         k, stacked = self.spec.router.k, self.spec.router.ffws_per_expert - 1
         rows, T = k * self.stream, self.tokens
         hidden = 8 * rows // self.layout.tensor
-        parts = [self._norm, Kept("sorted rows", "K·T·d·b", rows), Kept("their hidden layers", "8·K·T·d·b/t", hidden)]
+        if not self.gpu and 0 < self.spec.router.capacity_factor < 1:  # nothing of the assignments dropped in any case
+            hidden = int(self.spec.router.capacity_factor * hidden)
+        kept = SavedTensor("their hidden layers", "8·K·T·d·b/t", hidden)
+        parts = [self._norm, SavedTensor("sorted rows", "K·T·d·b", rows), kept]
         if stacked:
             more = stacked * (4 * rows + hidden)
-            parts.append(Kept("the FFWs stacked on it", f"{stacked}·(4 + 8/t)·K·T·d·b", more))
+            parts.append(SavedTensor("the FFWs stacked on it", f"{stacked}·(4 + 8/t)·K·T·d·b", more))
         if self.spec.router.name not in UNWEIGHTED:
-            parts.append(Kept("rows and weights", "K·T·(d + 1)·b", rows + k * T * self.number))
-        parts.append(Kept("their order", "18·K·T", k * T * (2 * INDEX + 2)))
+            parts.append(SavedTensor("rows and weights", "K·T·(d + 1)·b", rows + k * T * self.number))
+        parts.append(SavedTensor("their order", "18·K·T", k * T * (2 * INDEX + 2)))
         if self.layout.expert > 1:
-            parts.append(Kept("the order of those that came", "16·K·T", 2 * k * T * INDEX))
+            parts.append(SavedTensor("the order of those that came", "16·K·T", 2 * k * T * INDEX))
         if self.span > 1:  # there and home, before and after each all-to-all
             ways = 4 + 2 * (stacked > 0)
-            parts.append(Kept("the shuffle's order", f"{ways}·8·T", ways * T * INDEX))
+            parts.append(SavedTensor("the shuffle's order", f"{ways}·8·T", ways * T * INDEX))
         return parts
 
     @property
-    def router_parts(self) -> list[Kept]:
+    def router_parts(self) -> list[SavedTensor]:
         """Its input in wide numbers (on a GPU as it is), log-probabilities, probabilities and the balance loss's
         coefficients."""
         router, width, T = self.spec.router, self.spec.model.architecture.d_model, self.tokens
         if router.name == "hash":
             return []
         widened = 0 if self.gpu or self.number >= WIDE else T * width * WIDE
-        parts = [Kept("the router's input", "T·d·4", widened)]
+        parts = [SavedTensor("the router's input", "T·d·4", widened)]
         table = T * router.experts * self.wide
         if router.name != "rl-r":
             tables = 3 + (router.options.get("weight") == "sigmoid")
-            return [*parts, Kept("its tables", f"{tables}·T·E·w", tables * table)]
-        parts.append(Kept("its tables", "4·T·E·w", 4 * table))
+            return [*parts, SavedTensor("its tables", f"{tables}·T·E·w", tables * table)]
+        parts.append(SavedTensor("its tables", "4·T·E·w", 4 * table))
         if self.spec.router.has_value_network:
             hidden = 2 * T * max(width // 8, 1) * self.wide
             formula = "T·d·4 + 2·T·d/8·w" if widened else "2·T·d/8·w"
-            parts.append(Kept("the baseline's hidden layer, and its input where widened", formula, hidden + widened))
+            parts.append(
+                SavedTensor("the baseline's hidden layer, and its input where widened", formula, hidden + widened)
+            )
         return parts
 
 

@@ -51,7 +51,7 @@ class Flow:
     size: Fraction
     """Bytes of the whole that is exchanged, or of what a process has for others and itself."""
     share: Fraction
-    """Of the size, that a process sends."""
+    """Share of the size that a process sends."""
 
     @property
     def sent(self) -> float:
@@ -61,7 +61,7 @@ class Flow:
 def communication(
     spec: RunSpec, layout: Layout, micro_batches: int = 1, precision: str = "float32", *, dropped: float = 0.0
 ) -> tuple[Flow, ...]:
-    """Of one process and step. Flows that nobody takes part in are left out."""
+    """The exchanges of one process in one step. Flows that nobody takes part in are left out."""
     number, kept = NUMBER[precision], Fraction(1 - dropped).limit_denominator(10**6)
     tokens = spec.train.batch * spec.model.sequence_length // (micro_batches * layout.batch)
     made = Pass(spec, tokens, number, False, layout)

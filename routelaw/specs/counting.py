@@ -74,6 +74,9 @@ def count(
 ) -> Counts:
     """Count a dense or routed model.
 
+    >>> rl.count(rl.get_size("370M"), "s-base", 64).active_params
+    368123904
+
     A hash router has no parameters, yet it is charged E·d like the others: the released table does so, and techniques
     stay comparable at equal E. So is a technique that is not the paper's: it counts as a linear router, whatever
     else its file may hold.

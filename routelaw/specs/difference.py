@@ -23,7 +23,7 @@ def differences(stored: RunSpec, asked: RunSpec) -> list[str]:
     return found
 
 
-def refuse_another(stored: RunSpec, asked: RunSpec, sentence: str) -> None:
+def require_same_run(stored: RunSpec, asked: RunSpec, sentence: str) -> None:
     """Layout and cadence may differ, and are no part of a RunSpec; what the run means may not."""
     if stored.run_id != asked.run_id:
         raise InputError(f"{sentence} (stored → asked): {'; '.join(differences(stored, asked))}.")

@@ -7,10 +7,11 @@ import types
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, fields, is_dataclass, replace
 from math import isfinite
+from pathlib import Path
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from routelaw.errors import InputError
-from routelaw.files import DEEPEST
+from routelaw.files import DEEPEST, read_toml
 from routelaw.plugins import router_file
 from routelaw.specs.architecture import Architecture
 from routelaw.specs.nearest import nearest_hint
@@ -38,6 +39,19 @@ def put(tables: Tables, name: str, value: Any) -> None:
     if name == SIZE:  # a size stands for the four numbers a file may have
         for number in fields(Architecture):
             table.pop(number.name, None)
+
+
+def gather_tables(file: Path | None, *settings: Mapping[str, Any]) -> Tables:
+    """A run from several places as nested tables of plain values: a TOML file, then values by dotted name, the later
+    ones winning. A value of None was not given."""
+    tables: Tables = read_toml(file) if file else {}
+    if file and isinstance(tables.get("corpus"), str):
+        tables["corpus"] = str(file.parent / tables["corpus"])  # a file's paths are relative to it
+    for values in settings:
+        for name, value in values.items():
+            if value is not None:
+                put(tables, name, value)
+    return tables
 
 
 def from_mapping(kind: type[T], values: Mapping[str, Any], where: str) -> T:

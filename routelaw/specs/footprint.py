@@ -2,10 +2,9 @@
 
 The model's tensors, their gradients and the optimiser's statistics are exact: the bytes of what `Transformer`,
 `Optimizer` and FSDP build. Activations are a model of what autograd keeps (activations.py). The peak is the highest of
-some moments: the loss, when all activations are there; the walk back, as activations go and gradients come; the update,
-when the gradients are complete; and evaluation, whose batches are others. Where parameters are sharded, there are also
-the moments at which they are put together and gradients taken apart.
-"""
+some phases: the loss, when all activations are there; the backward pass, as activations go and gradients come; the
+update, when the gradients are complete; and evaluation, whose batches are others. Where parameters are sharded, there
+are also the moments at which they are put together and gradients taken apart."""
 
 from __future__ import annotations
 
@@ -15,8 +14,8 @@ from dataclasses import dataclass, replace
 from routelaw.errors import InputError
 from routelaw.specs.activations import EVALUATED_TOKENS, Pass
 from routelaw.specs.layout import Layout
-from routelaw.specs.moments import Moment, sharded_moments, whole_moments
 from routelaw.specs.parameters import hash_tables, model_parameters
+from routelaw.specs.phases import Phase, sharded_phases, whole_phases
 from routelaw.specs.run import ExecutionSpec, RunSpec
 from routelaw.specs.shards import ShardedModel, sharded
 
@@ -62,7 +61,7 @@ class Footprint:
     """What a forward pass in evaluation holds."""
     at_once: int
     """The most of gradients, activations, logits, evaluation and what passes at one moment."""
-    peak: Moment
+    peak: Phase
     """That moment, with the parameters that are there."""
     built: int
     """The process's part of the model before it is sharded and moved to its device, in the host's memory."""
@@ -82,7 +81,7 @@ class Footprint:
 
     @property
     def checkpoint(self) -> int:
-        """Of a file of model and optimiser."""
+        """Bytes of a file of model and optimiser."""
         return (0 if self.sharded else self.parameters) + self.masters + self.optimizer
 
 
@@ -98,8 +97,8 @@ def footprint(
     moments: str = "float32",
     recorded: bool = False,
 ) -> Footprint:
-    """Of one process. `gpu` tells which kernels there are, not where they are. Of a layout's processes the first has
-    most: what does not divide is in its shards."""
+    """The memory of one process. `gpu` tells which kernels there are, not where they are. The first process of a layout
+    has most: what does not divide is in its shards."""
     if precision not in NUMBER:
         raise InputError(f"precision is {', '.join(NUMBER)}, not {precision!r}.")
     number, length = NUMBER[precision], spec.model.sequence_length
@@ -127,7 +126,7 @@ def footprint_of(
         gpu=gpu,
         layout=execution.layout,
         recompute=execution.recompute,
-        moments=execution.moments,
+        moments=execution.optimizer_state_dtype,
         recorded=gpu and may_be_recorded(spec, execution, precision),
     )
 
@@ -150,7 +149,7 @@ def _of_whole(parts: Sequence[Sequence[int]], forward: Pass, evaluation: Pass, a
     return _footprint(
         forward,
         evaluation,
-        whole_moments(parts, forward, evaluation, again),
+        whole_phases(parts, forward, evaluation, again),
         computing=numbers * number,
         masters=0 if number == wide else numbers * wide,
         optimizer=2 * numbers * (wide if moment == NUMBER["float32"] else moment) + 4 * len(sizes),
@@ -167,7 +166,7 @@ def _of_shards(model: ShardedModel, forward: Pass, evaluation: Pass, again: bool
     return _footprint(
         forward,
         evaluation,
-        sharded_moments(model, forward, evaluation, again),
+        sharded_phases(model, forward, evaluation, again),
         computing=gathered * number,
         masters=padded * wide,
         optimizer=2 * own * wide + 4 * len(model.all),
@@ -178,7 +177,7 @@ def _of_shards(model: ShardedModel, forward: Pass, evaluation: Pass, again: bool
 
 
 def _footprint(
-    forward: Pass, evaluation: Pass, moments: Iterator[Moment], *, computing: int, sharded: bool, **sizes: int
+    forward: Pass, evaluation: Pass, moments: Iterator[Phase], *, computing: int, sharded: bool, **sizes: int
 ) -> Footprint:
     """`computing`: bytes of the parameters that compute."""
     peak = max(moments, key=lambda moment: moment.total)

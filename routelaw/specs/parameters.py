@@ -17,9 +17,9 @@ from routelaw.specs.run import RunSpec
 @dataclass(frozen=True)
 class Parameter:
     shape: tuple[int, ...]
-    """Of the whole model's."""
+    """Shape in the whole model."""
     expert: bool = False
-    """Of the experts of a routed block: processes of a layout's `expert` have some of them each."""
+    """Whether it belongs to the experts of a routed block, which the processes of a layout's `expert` share out."""
     split: int | None = None
     """The dimension of which tensor-parallel processes have a part each."""
 

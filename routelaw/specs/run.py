@@ -22,6 +22,7 @@ from routelaw.specs.consistency import check
 from routelaw.specs.counting import Counts, count
 from routelaw.specs.layout import Layout
 from routelaw.specs.placement import canonical_placement, routed_positions
+from routelaw.specs.sizes import size_label
 from routelaw.specs.techniques import DENSE, canonical_router
 
 PLUGIN_DIGITS = 8
@@ -32,6 +33,12 @@ USUAL_GROUP = 8
 
 @dataclass(frozen=True)
 class ModelSpec:
+    """What a model is, apart from its router.
+
+    >>> rl.ModelSpec(rl.get_size("0.2M"), sequence_length=64).architecture.d_model
+    64
+    """
+
     architecture: Architecture
     """Width, blocks, heads, key size; in a file `size = "0.8M"` stands for all four."""
     vocabulary: int = 32_000
@@ -42,6 +49,12 @@ class ModelSpec:
 
 @dataclass(frozen=True)
 class RouterSpec:
+    """How tokens find their experts.
+
+    >>> rl.RouterSpec("S-Base", experts=8).name
+    's-base'
+    """
+
     name: str = DENSE
     experts: int = 1
     k: int = 1
@@ -55,7 +68,7 @@ class RouterSpec:
     group_tokens: int = 0
     """T: tokens over which Sinkhorn, assignment, capacity and balance act; 0 is at most 8 sequences, by the batch."""
     shuffle_groups: int = 1
-    """Groups whose tokens are dealt out anew before assignment; 1 is no shuffle."""
+    """Groups that exchange tokens at random before assignment; 1 is no shuffle."""
     shared_decisions: bool = False
     ffws_per_expert: int = 1
     balance_weight: float | None = None
@@ -77,6 +90,12 @@ class RouterSpec:
 
 @dataclass(frozen=True)
 class TrainSpec:
+    """How long and how a model is trained.
+
+    >>> rl.TrainSpec(steps=500, batch=32, learning_rate=3e-3).seed
+    0
+    """
+
     steps: int
     batch: int = 256
     """Sequences per step."""
@@ -96,6 +115,17 @@ class TrainSpec:
 
 @dataclass(frozen=True)
 class RunSpec:
+    """What a run is: model, router, training and the content hash of its corpus. Its `run_id` is the hash of all that.
+
+    >>> model = rl.ModelSpec(rl.get_size("0.05M"), vocabulary=320, sequence_length=16)
+    >>> corpus = rl.open_corpus("corpus")
+    >>> spec = rl.RunSpec(model, rl.RouterSpec("hash", experts=4), rl.TrainSpec(steps=2, batch=2), corpus.id)
+    >>> spec.counts.active_params, len(spec.run_id)
+    (53760, 12)
+    >>> rl.train(spec, corpus)
+    Training(hash 0.05M E=4, 2 steps, in runs/...)
+    """
+
     model: ModelSpec
     router: RouterSpec
     train: TrainSpec
@@ -189,11 +219,11 @@ class ExecutionSpec:
     save_every: int = 500
     keep: int = 2
     """Checkpoints kept; 0 leaves none of a run that has ended, for sweeps that only want losses."""
-    moments: str = "float32"
-    """Of AdamW: bfloat16 rounds them at random and saves 4 bytes per parameter, on one GPU (training/fused_adamw.py).
-    Where E is very large, that is most of what a run needs."""
+    optimizer_state_dtype: str = "float32"
+    """The type of AdamW's moments: bfloat16 rounds them at random and saves 4 bytes per parameter, on one GPU
+    (training/fused_adamw.py). Where E is very large, that is most of what a run needs."""
     recompute: bool = False
-    """Blocks keep only their input and are computed again on the way back: a forward pass more, for memory."""
+    """Blocks keep only their input and are computed again in the backward pass: a forward pass more, for memory."""
     compile: str = "auto"
     """auto, off, blocks or step: what torch compiles (training/compiling.py)."""
     data: int = 1
@@ -202,7 +232,7 @@ class ExecutionSpec:
     """Processes that the experts of a layer are spread over; each takes a part of the batch, too."""
     tensor: int = 1
     """Processes that every head and hidden unit is split over."""
-    patience: float = 600.0
+    hang_timeout: float = 600.0
     """Seconds that a run of several processes may stand still before it ends and says which of them is to blame."""
 
     @property
@@ -241,3 +271,15 @@ def _named(key: str, value: Any) -> str:
         return key
     words = value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
     return f"{key}={words.replace(',', '+')}"
+
+
+def describe(spec: RunSpec) -> str:
+    """A run in a few words: what a table of runs is read by."""
+    words = [spec.router.name, size_label(spec.counts.active_params)]
+    if spec.routed_blocks:
+        words.append(f"E={spec.router.experts}")
+        words += [f"K={spec.router.k}"] if spec.router.k > 1 else []
+        words += [f"R={spec.routing_frequency:.3g}"] if spec.routing_frequency != 0.5 else []
+    words += [spec.variant] if spec.variant else []
+    words += [f"seed {spec.train.seed}"] if spec.train.seed else []
+    return " ".join(words)

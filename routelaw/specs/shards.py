@@ -21,7 +21,7 @@ class Shard:
     whole: int
     """While it computes."""
     own: int
-    """Of the parameter: what optimiser statistics are kept for."""
+    """Elements of the parameter that optimiser statistics are kept for."""
     padded: int
     """As it lies in memory and travels."""
     processes: int
@@ -42,7 +42,7 @@ class ShardedModel:
     rest: tuple[tuple[Shard, ...], ...]
     """All but the experts, over data × expert: embedding and final LayerNorm, then block by block. One group."""
     experts: tuple[tuple[Shard, ...], ...]
-    """Of every block, over data; empty where it is not routed. A group for each."""
+    """The experts of every block, over data; empty where it is not routed. A group for each."""
 
     @property
     def all(self) -> list[Shard]:

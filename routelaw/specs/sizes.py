@@ -44,7 +44,11 @@ WIDEST = 16_384
 
 
 def get_size(name: str) -> Architecture:
-    """A size of the paper, a miniature, or a rung of the fine ladder, by name; case does not matter."""
+    """A size of the paper, a miniature, or a rung of the fine ladder, by name; case does not matter.
+
+    >>> rl.get_size("370M").blocks
+    12
+    """
     wanted = name.strip().upper()
     sizes = NAMED_SIZES if wanted in NAMED_SIZES else _whole_ladder()
     if wanted not in sizes:

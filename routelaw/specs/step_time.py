@@ -6,7 +6,7 @@ numbers at the bandwidth of its memory, plus a time per step and block in which 
 each is moved was fitted to steps of 40 shapes on one CPU core (0.05M to 3M, float32) and of 28 on an H200 (0.8M to
 130M, bfloat16, nothing compiled): predicted over measured .67 to 1.19 and .67 to 1.40. Compiled steps (there of nine
 shapes from 3M to 370M: .96 to 1.03) move less, and nobody waits for Python. BASE is assigned on the host: a microsecond
-for every token and expert (LOG.md).
+for every token and expert (docs/log).
 
 On a layout a process has its share of the tokens. Tensor-parallel ones split all products but those of logits and
 router, into matrices as wide in one dimension and narrower in the other: width d/√tensor is what their rate is read at.
@@ -52,7 +52,7 @@ class ComputeTime:
     tokens: int
     """Its own, of a step."""
     split_flops: float
-    """Of a forward pass, per token: what tensor-parallel processes share, and this one's part."""
+    """FLOPs of a forward pass, per token: what tensor-parallel processes share, and this one's part."""
     whole_flops: float
     """Logits and router: what each of them does."""
     split_width: int

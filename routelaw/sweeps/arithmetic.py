@@ -10,7 +10,7 @@ from routelaw.specs.devices import Device
 from routelaw.specs.footprint import Footprint
 from routelaw.specs.run import ExecutionSpec
 from routelaw.specs.step_time import compute_time
-from routelaw.sweeps.pace import ARITHMETIC, Pace
+from routelaw.sweeps.pace import ARITHMETIC, StepTime
 from routelaw.sweeps.sweep import PlannedRun
 
 COMPILED_BEGIN = 2.0
@@ -63,7 +63,7 @@ def _mean_seconds(work: Callable[[], object], at_least: float, gpu: bool) -> flo
     return (time.perf_counter() - begun) / calls
 
 
-def arithmetic_pace(run: PlannedRun, memory: Footprint, device: Device) -> Pace:
+def arithmetic_pace(run: PlannedRun, memory: Footprint, device: Device) -> StepTime:
     """`memory` is that of a process's part of the batch in one piece, nothing recomputed: what is moved depends on
     neither. Recomputation does the blocks' products once more. What processes send each other is not in it."""
     from routelaw.training.compiling import obstacle_to_compiling
@@ -73,4 +73,4 @@ def arithmetic_pace(run: PlannedRun, memory: Footprint, device: Device) -> Pace:
     step = compute_time(run.spec, run.execution.micro_batches, memory, device, layout, compiled)
     begin = COMPILED_BEGIN if device.gpu and compiled else 0.0
     again = step.tokens * step.split_flops / device.flops(step.split_width) if run.execution.recompute else 0.0
-    return Pace(step.total + again, step.forward_per_token / layout.batch, begin, ARITHMETIC)
+    return StepTime(step.total + again, step.forward_per_token / layout.batch, begin, ARITHMETIC)

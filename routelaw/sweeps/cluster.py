@@ -110,16 +110,16 @@ def _connected(address: str | None) -> Any:
 
 def _slots(ray: Any, cpus: float, gpus: float, processes: int) -> int:
     """How many runs the cluster can hold at a time; none is an error now, not a wait for ever."""
-    needs = [(kind, need) for kind, need in (("CPU", cpus), ("GPU", gpus)) if need]
+    needs = [(kind, required) for kind, required in (("CPU", cpus), ("GPU", gpus)) if required]
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     # A process is on one node, so that what is left over on several does not add up.
-    room = sum(int(min((node.get(kind, 0.0) / need for kind, need in needs), default=1)) for node in nodes)
-    if room < processes:
+    available = sum(int(min((node.get(kind, 0.0) / required for kind, required in needs), default=1)) for node in nodes)
+    if available < processes:
         has = ray.cluster_resources()
         each = "a run needs" if processes == 1 else f"each of a run's {processes} processes needs"
-        where = "no node of the cluster has them" if room == 0 else f"the cluster has room for {room}"
+        where = "no node of the cluster has them" if available == 0 else f"the cluster has room for {available}"
         raise InputError(
             f"{each} {cpus:g} CPUs and {gpus:g} GPUs, and {where} "
             f"(in all there are {has.get('CPU', 0):g} and {has.get('GPU', 0):g})."
         )
-    return max(1, room // processes)
+    return max(1, available // processes)

@@ -18,9 +18,9 @@ from routelaw.runs.store import Store
 from routelaw.specs.devices import known_device
 from routelaw.specs.footprint import Footprint
 from routelaw.specs.sizes import size_label
-from routelaw.sweeps.memory import Need, Room, complaint, in_words, room_here
-from routelaw.sweeps.pace import ARITHMETIC, Pace, Shape
-from routelaw.sweeps.pacing import Notice, Pacing, evaluated_tokens
+from routelaw.sweeps.memory import AvailableMemory, RequiredMemory, available_memory, in_words, memory_error
+from routelaw.sweeps.pace import ARITHMETIC, Shape, StepTime
+from routelaw.sweeps.pacing import Notice, TimeEstimator, evaluated_tokens
 from routelaw.sweeps.progress import work
 from routelaw.sweeps.sweep import PlannedRun
 
@@ -37,8 +37,8 @@ FORWARD_AND_BACKWARD = 3
 class RunEstimate:
     run: PlannedRun
     memory: Footprint
-    """Of each of its processes."""
-    need: Need
+    """The memory of each of its processes."""
+    required: RequiredMemory
     """What they take in all, on the host; on its GPU, one."""
     devices: int
     """That it takes: a GPU for each process, or this machine."""
@@ -56,7 +56,7 @@ class RunEstimate:
 
     @property
     def training_flops(self) -> float:
-        """Of the whole run."""
+        """FLOPs of the whole run."""
         return FORWARD_AND_BACKWARD * work(self.run.spec)
 
 
@@ -66,10 +66,10 @@ class SweepEstimate:
     device: str
     jobs: int
     share: float
-    """Of a device (a GPU, or this machine) that a run takes while it lasts."""
-    room: Room
+    """Share of a device (a GPU, or this machine) that a run takes while it lasts."""
+    available: AvailableMemory
     price: float | None
-    """Of one device for an hour."""
+    """Price of one device for an hour."""
     here: bool = True
     """False for a device known by name alone."""
 
@@ -143,7 +143,7 @@ def _row(run: RunEstimate) -> dict[str, Any]:
         **asdict(spec.counts),
         "training_flops": run.training_flops,
         "memory": {**asdict(run.memory), "total": run.memory.total},
-        "need": asdict(run.need),
+        "need": asdict(run.required),
         "seconds": run.seconds,
         "how": run.how,
         "cost": run.cost,
@@ -152,12 +152,14 @@ def _row(run: RunEstimate) -> dict[str, Any]:
 
 def too_large(estimate: SweepEstimate) -> str | None:
     """A sentence about the run that is furthest from fitting into memory, or None where all fit."""
-    ordered = sorted(estimate.left, key=lambda run: -run.need.device - run.need.host)
+    ordered = sorted(estimate.left, key=lambda run: -run.required.device - run.required.host)
     for run in ordered:
         spec = run.run.spec
         experts = f" E={spec.router.experts}" if spec.routed_blocks else ""
         name = f"{spec.router.name} {size_label(spec.counts.active_params)}{experts} ({spec.run_id})"
-        said = complaint(name, run.memory, run.need, estimate.room, jobs=estimate.jobs, experts=spec.router.experts)
+        said = memory_error(
+            name, run.memory, run.required, estimate.available, jobs=estimate.jobs, experts=spec.router.experts
+        )
         if said:
             return said
     return None
@@ -181,21 +183,29 @@ def estimate_sweep(
     elsewhere = known_device(device_name) if device_name else None
     gpu = machine.device == "cuda" if elsewhere is None else elsewhere.gpu
     devices = len(set(machine.devices)) if elsewhere is None else machine.jobs
-    room = room_here(gpu, machine.jobs, devices) if elsewhere is None else Room(elsewhere.memory, None)
-    pacing = Pacing(runs, store, machine, gpu, room)
+    available = (
+        available_memory(gpu, machine.jobs, devices) if elsewhere is None else AvailableMemory(elsewhere.memory, None)
+    )
+    pacing = TimeEstimator(runs, store, machine, gpu, available)
     paces = pacing.here(measure, plugins, notice) if elsewhere is None else pacing.counted({}, elsewhere)
     share = min(1.0, devices / machine.jobs)
     estimates = tuple(_estimate(pacing, run, paces, share, price) for run in runs)
     return SweepEstimate(
-        estimates, elsewhere.name if elsewhere else pacing.device, machine.jobs, share, room, price, elsewhere is None
+        estimates,
+        elsewhere.name if elsewhere else pacing.device,
+        machine.jobs,
+        share,
+        available,
+        price,
+        elsewhere is None,
     )
 
 
 def _estimate(
-    pacing: Pacing, run: PlannedRun, paces: Mapping[Shape, Pace], share: float, price: float | None
+    pacing: TimeEstimator, run: PlannedRun, paces: Mapping[Shape, StepTime], share: float, price: float | None
 ) -> RunEstimate:
     devices = run.execution.layout.world if pacing.gpu else 1
-    known = (run, pacing.memory(run), pacing.need(run), devices, checkpoint := pacing.checkpoint(run))
+    known = (run, pacing.memory(run), pacing.required(run), devices, checkpoint := pacing.checkpoint(run))
     if pacing.store.ended(run.spec.run_id):
         return RunEstimate(*known, 0.0, DONE, None if price is None else 0.0)
     pace = paces[pacing.shape(run)]

@@ -39,7 +39,7 @@ class Worker:
         self.device = device
         self.task: Task | None = None
         self.outcome: Outcome | None = None
-        """Of its task, once it has said so."""
+        """How its task ended, once it has reported that."""
         self._stderr: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the worker)
         self._heard = heard
         self.process = subprocess.Popen(

@@ -14,17 +14,17 @@ UNLIMITED = 2**60
 
 
 @dataclass(frozen=True)
-class Room:
+class AvailableMemory:
     """Bytes for one run; None where it could not be found out."""
 
     device: int | None
-    """Of a GPU, shared among the runs on it."""
+    """Bytes of a GPU, shared among the runs on it."""
     host: int | None
-    """Of the machine's memory, shared among all its runs."""
+    """Bytes of the machine's memory, shared among all its runs."""
 
 
 @dataclass(frozen=True)
-class Need:
+class RequiredMemory:
     """Bytes of one run's process."""
 
     device: int
@@ -32,7 +32,7 @@ class Need:
     host: int
 
 
-def need_of(memory: Footprint, gpu: bool, shared: bool, floor: int = PROCESS_FLOOR) -> Need:
+def required_memory(memory: Footprint, gpu: bool, shared: bool, floor: int = PROCESS_FLOOR) -> RequiredMemory:
     """`floor` is what a process on a CPU takes anyway.
 
     On a GPU, the host holds the model in float32 as it is built, and two copies of the optimiser's statistics when they
@@ -40,9 +40,9 @@ def need_of(memory: Footprint, gpu: bool, shared: bool, floor: int = PROCESS_FLO
     other processes would not get them.
     """
     if not gpu:
-        return Need(0, memory.with_slack + floor)
+        return RequiredMemory(0, memory.with_slack + floor)
     on_device = memory.with_slack if shared else memory.total
-    return Need(on_device + CUDA_CONTEXT, CUDA_HOST_FLOOR + _on_host(memory))
+    return RequiredMemory(on_device + CUDA_CONTEXT, CUDA_HOST_FLOOR + _on_host(memory))
 
 
 def _on_host(memory: Footprint) -> int:
@@ -58,21 +58,21 @@ def floor_here() -> int:
     return CUDA_BUILD_FLOOR if torch.version.cuda else PROCESS_FLOOR
 
 
-def fits(need: Need, room: Room) -> bool:
-    on_device = room.device is None or need.device <= room.device
-    return on_device and (room.host is None or need.host <= room.host)
+def fits(required: RequiredMemory, available: AvailableMemory) -> bool:
+    on_device = available.device is None or required.device <= available.device
+    return on_device and (available.host is None or required.host <= available.host)
 
 
-def room_here(gpu: bool, jobs: int, devices: int) -> Room:
+def available_memory(gpu: bool, jobs: int, devices: int) -> AvailableMemory:
     """What is free now, divided among the runs that will share it."""
     host = host_memory()
     of_host = None if host is None else host // jobs
     if not gpu:
-        return Room(None, of_host)
+        return AvailableMemory(None, of_host)
     import torch
 
     free = min(torch.cuda.mem_get_info(number)[0] for number in range(devices))
-    return Room(free // -(-jobs // devices), of_host)
+    return AvailableMemory(free // -(-jobs // devices), of_host)
 
 
 def host_memory(proc: Path = PROC, cgroups: Path = CGROUPS) -> int | None:
@@ -121,30 +121,32 @@ def _left_in(group: Path, limit: str, used: str, files: str) -> int | None:
         return None
 
 
-def complaint(name: str, memory: Footprint, need: Need, room: Room, *, jobs: int, experts: int) -> str | None:
+def memory_error(
+    name: str, memory: Footprint, required: RequiredMemory, available: AvailableMemory, *, jobs: int, experts: int
+) -> str | None:
     """A sentence that names the run, what it needs and for what, what there is, and what would help."""
-    if fits(need, room):
+    if fits(required, available):
         return None
-    on_device = room.device is not None and need.device > room.device
-    wanted, there = (need.device, room.device) if on_device else (need.host, room.host)
+    on_device = available.device is not None and required.device > available.device
+    wanted, there = (required.device, available.device) if on_device else (required.host, available.host)
     assert there is not None
     shared = f" for each of {jobs} runs at a time" if jobs > 1 else ""
     helps = ["fewer experts"] if experts > 1 else []
     helps += ["fewer --jobs"] if jobs > 1 else []
-    if memory.activations + memory.logits > memory.gradients and (on_device or not need.device):
+    if memory.activations + memory.logits > memory.gradients and (on_device or not required.device):
         helps.append("more execution.micro_batches")
     return (
         f"{name} needs {in_words(wanted)} of {'the GPU' if on_device else 'this machine'}'s memory "
-        f"({_parts(memory, need, on_device)}), and there is {in_words(there)}{shared}: "
+        f"({_parts(memory, required, on_device)}), and there is {in_words(there)}{shared}: "
         f"take {' or '.join(helps or ['a smaller model'])}."
     )
 
 
-def _parts(memory: Footprint, need: Need, on_device: bool) -> str:
+def _parts(memory: Footprint, required: RequiredMemory, on_device: bool) -> str:
     """What comes and goes is not all there at once, so that the parts may add up to more than the whole."""
-    if need.device and not on_device:
+    if required.device and not on_device:
         saved = _on_host(memory)
-        named = {"model and optimiser on their way to disk": saved, "the process itself": need.host - saved}
+        named = {"model and optimiser on their way to disk": saved, "the process itself": required.host - saved}
     else:
         named = {
             "parameters": memory.parameters + memory.masters,
@@ -153,7 +155,7 @@ def _parts(memory: Footprint, need: Need, on_device: bool) -> str:
             "activations": memory.activations,
             "logits": memory.logits,
             "evaluation": memory.evaluation,
-            "the process itself": CUDA_CONTEXT if on_device else need.host - memory.with_slack,
+            "the process itself": CUDA_CONTEXT if on_device else required.host - memory.with_slack,
         }
     return ", ".join(f"{name} {in_words(size)}" for name, size in sorted(named.items(), key=lambda part: -part[1]))
 

@@ -65,26 +65,26 @@ def shape_of(
 
 
 @dataclass(frozen=True)
-class Pace:
+class StepTime:
     step_seconds: float
     token_seconds: float
-    """Of evaluation, per token."""
+    """Seconds of evaluation, per token."""
     build_seconds: float
     """Before a run is in its stride: building the model, and what its first steps take longer."""
     how: str
 
     def seconds(self, steps: int, execution: ExecutionSpec, evaluated_tokens: int, checkpoint: int) -> float:
-        """Of a run: its steps, evaluations and checkpoints, as often as asked and, if they are kept, at the end."""
+        """Seconds of a run: its steps, evaluations and checkpoints, as often as asked and, if kept, at the end."""
         evaluations, saves = (ceil(steps / every) for every in (execution.evaluate_every, execution.save_every))
         saves -= execution.keep == 0
         evaluating = evaluations * evaluated_tokens * self.token_seconds
         return self.build_seconds + steps * self.step_seconds + evaluating + saves * checkpoint / SAVE_RATE
 
-    def scaled(self, factor: float) -> Pace:
+    def scaled(self, factor: float) -> StepTime:
         return replace(self, step_seconds=factor * self.step_seconds, token_seconds=factor * self.token_seconds)
 
 
-def between(few: tuple[int, Pace], many: tuple[int, Pace], experts: int) -> Pace:
+def between(few: tuple[int, StepTime], many: tuple[int, StepTime], experts: int) -> StepTime:
     """The pace at a number of experts between two measured ones: every part of a step's time is nearly linear in E.
 
     Steps of 0.2M and 0.8M on a CPU at E = 4 … 64, interpolated between 2 and 128, over measured ones: hash, switch and
@@ -96,7 +96,7 @@ def between(few: tuple[int, Pace], many: tuple[int, Pace], experts: int) -> Pace
     def at(a: float, b: float) -> float:
         return a + share * (b - a)
 
-    return Pace(
+    return StepTime(
         at(first.step_seconds, last.step_seconds),
         at(first.token_seconds, last.token_seconds),
         at(first.build_seconds, last.build_seconds),
@@ -104,7 +104,7 @@ def between(few: tuple[int, Pace], many: tuple[int, Pace], experts: int) -> Pace
     )
 
 
-def history(store: Store, shapes: Iterable[Shape], device: str, evaluated_tokens: int) -> dict[Shape, Pace]:
+def history(store: Store, shapes: Iterable[Shape], device: str, evaluated_tokens: int) -> dict[Shape, StepTime]:
     """The pace of those shapes that finished runs in the store have had on this device.
 
     A result that does not say in how many micro-batches and in which precision the run was done counts as done the way
@@ -113,7 +113,7 @@ def history(store: Store, shapes: Iterable[Shape], device: str, evaluated_tokens
     wanted: dict[tuple[Any, ...], list[Shape]] = {}
     for shape in shapes:
         wanted.setdefault(_meaning(shape), []).append(shape)
-    found: dict[Shape, list[Pace]] = {}
+    found: dict[Shape, list[StepTime]] = {}
     for run in reversed(_finished(store, device)):
         for shape in wanted.get(_meaning(shape_of(run.spec, 1, "")), []):
             result = {"layout": ALONE, "recompute": False, **run.result}
@@ -142,7 +142,7 @@ def _finished(store: Store, device: str) -> list[StoredRun]:
     return [run for _, _, run in sorted(runs, key=lambda row: row[:2])]
 
 
-def pace_of(run: StoredRun, evaluated_tokens: int) -> Pace | None:
+def pace_of(run: StoredRun, evaluated_tokens: int) -> StepTime | None:
     """From the clock in a run's log: the median pace between rows is that of steps, for evaluations are few; what is
     left of the whole is theirs (and that of the checkpoints, so that these count twice, which is little)."""
     rows = [(0, 0.0), *((int(row["step"]), float(row["seconds"])) for row in run.log() if "seconds" in row)]
@@ -152,11 +152,11 @@ def pace_of(run: StoredRun, evaluated_tokens: int) -> Pace | None:
     step = median(paces[1:])  # the first row is that of the first step, which is slow
     evaluations = len(read_lines(run.folder / EVALUATIONS))
     rest = max(0.0, rows[-1][1] - rows[1][1] - step * (rows[-1][0] - rows[1][0]))
-    return Pace(step, rest / max(evaluations * evaluated_tokens, 1), max(0.0, rows[1][1] - step), MEASURED)
+    return StepTime(step, rest / max(evaluations * evaluated_tokens, 1), max(0.0, rows[1][1] - step), MEASURED)
 
 
-def _typical(paces: Sequence[Pace]) -> Pace:
-    return Pace(
+def _typical(paces: Sequence[StepTime]) -> StepTime:
+    return StepTime(
         median(pace.step_seconds for pace in paces),
         median(pace.token_seconds for pace in paces),
         median(pace.build_seconds for pace in paces),

@@ -15,8 +15,8 @@ from routelaw.specs.devices import Device
 from routelaw.specs.footprint import Footprint, footprint_of
 from routelaw.specs.run import ExecutionSpec
 from routelaw.sweeps.arithmetic import arithmetic_pace, device_here
-from routelaw.sweeps.memory import Need, Room, fits, floor_here, need_of
-from routelaw.sweeps.pace import Pace, Shape, between, history, shape_of
+from routelaw.sweeps.memory import AvailableMemory, RequiredMemory, fits, floor_here, required_memory
+from routelaw.sweeps.pace import Shape, StepTime, between, history, shape_of
 from routelaw.sweeps.progress import work
 from routelaw.sweeps.sweep import PlannedRun
 
@@ -27,11 +27,13 @@ Notice = Callable[[int, int], None]
 """Hears how many shapes of how many have been timed."""
 
 
-class Pacing:
+class TimeEstimator:
     """The runs of a sweep that are still to do, by shape."""
 
-    def __init__(self, runs: Sequence[PlannedRun], store: Store, machine: Machine, gpu: bool, room: Room) -> None:
-        self.store, self.machine, self.gpu, self.room = store, machine, gpu, room
+    def __init__(
+        self, runs: Sequence[PlannedRun], store: Store, machine: Machine, gpu: bool, available: AvailableMemory
+    ) -> None:
+        self.store, self.machine, self.gpu, self.available = store, machine, gpu, available
         self.floor = floor_here()
         self.todo = [run for run in runs if not store.ended(run.spec.run_id)]
         self.example = {self.shape(run): run for run in reversed(self.todo)}
@@ -44,17 +46,17 @@ class Pacing:
     def shape(self, run: PlannedRun) -> Shape:
         import torch
 
-        from routelaw.training.compiling import way_to_compile
+        from routelaw.training.compiling import resolve_compile_mode
         from routelaw.training.device import TYPES
 
         execution, precision = run.execution, self.precision(run)
         where = torch.device("cuda" if self.gpu else "cpu")
-        way = way_to_compile(run.spec, execution, where, TYPES.get(precision, TYPES["float32"]))
+        way = resolve_compile_mode(run.spec, execution, where, TYPES.get(precision, TYPES["float32"]))
         pieces, layout = execution.micro_batches, execution.layout.name
         return shape_of(run.spec, pieces, precision, layout, way, execution.recompute)
 
     def memory(self, run: PlannedRun) -> Footprint:
-        """Of each of its processes."""
+        """The memory of each of its processes."""
         return footprint_of(run.spec, run.execution, self.precision(run), self.gpu)
 
     def moved(self, run: PlannedRun) -> Footprint:
@@ -66,13 +68,13 @@ class Pacing:
         alone = replace(run.execution, data=1, expert=1, tensor=1)
         return footprint_of(run.spec, alone, self.precision(run), self.gpu).checkpoint
 
-    def need(self, run: PlannedRun) -> Need:
-        """Of all its processes on the host, and of one on its GPU."""
+    def required(self, run: PlannedRun) -> RequiredMemory:
+        """What all its processes need on the host, and one on its GPU."""
         shared = self.machine.jobs > len(set(self.machine.devices))
-        one = need_of(self.memory(run), self.gpu, shared, self.floor)
-        return Need(one.device, one.host * run.execution.layout.world)
+        one = required_memory(self.memory(run), self.gpu, shared, self.floor)
+        return RequiredMemory(one.device, one.host * run.execution.layout.world)
 
-    def here(self, measure: bool, plugins: Sequence[Path], notice: Notice) -> dict[Shape, Pace]:
+    def here(self, measure: bool, plugins: Sequence[Path], notice: Notice) -> dict[Shape, StepTime]:
         """On this machine."""
         if not self.todo:
             return {}
@@ -92,7 +94,7 @@ class Pacing:
         with settings(self.machine.execution(asked), device):
             return device_name(device)
 
-    def tried(self, known: dict[Shape, Pace], plugins: tuple[Path, ...], notice: Notice) -> dict[Shape, Pace]:
+    def tried(self, known: dict[Shape, StepTime], plugins: tuple[Path, ...], notice: Notice) -> dict[Shape, StepTime]:
         """The ends of every family that fits into memory, and what lies between."""
         from routelaw.sweeps.task import Task
         from routelaw.sweeps.trial import time_tasks
@@ -100,7 +102,7 @@ class Pacing:
         families: dict[Shape, list[Shape]] = {}
         for shape, run in self.example.items():
             alone = run.execution.layout.world == 1  # trials are of one process
-            if alone and shape not in known and fits(self.need(run), self.room):
+            if alone and shape not in known and fits(self.required(run), self.available):
                 families.setdefault(shape.family, []).append(shape)
         for family in families.values():
             family.sort(key=lambda shape: shape.experts)
@@ -116,7 +118,7 @@ class Pacing:
             timed |= {shape: between(few, many, shape.experts) for shape in family[1:-1]}
         return timed
 
-    def counted(self, known: dict[Shape, Pace], elsewhere: Device | None) -> dict[Shape, Pace]:
+    def counted(self, known: dict[Shape, StepTime], elsewhere: Device | None) -> dict[Shape, StepTime]:
         """By arithmetic what is not known, in proportion to what is."""
         unknown = [shape for shape in self.example if shape not in known]
         if not unknown:
@@ -129,7 +131,7 @@ class Pacing:
 
 
 def evaluated_tokens(run: PlannedRun) -> int:
-    """Of one evaluation, over all its corpora: whole windows, as many as asked for and there are."""
+    """Tokens of one evaluation, over all its corpora: whole windows, as many as asked for and there are."""
     length = run.spec.model.sequence_length
     most = run.execution.evaluate_tokens // length
     return sum(max(1, min(_held_out(path) // length, most)) * length for path in (run.corpus, *run.others.values()))

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from routelaw.errors import LOST_CONTACT
-from routelaw.training.launch import GRACE, POLL, Ended, Launch, Member, meeting_place
+from routelaw.training.launch import GRACE, POLL, Ended, Launch, Member, rendezvous_address
 from routelaw.training.ranks import Rank
 
 TICK = 0.5
@@ -36,18 +36,18 @@ def on_cluster(cpus: float, gpus: float, folder: Path) -> Launch:
         import ray
         from ray.util.placement_group import placement_group, remove_placement_group
 
-        room = {"CPU": cpus} | ({"GPU": gpus} if gpus else {})
-        group = placement_group([room] * world, strategy="PACK")
+        available = {"CPU": cpus} | ({"GPU": gpus} if gpus else {})
+        group = placement_group([available] * world, strategy="PACK")
         sign = folder / f".stop.{uuid.uuid4().hex}"
         try:
             while not group.wait(timeout_seconds=TICK):
                 if stop():
                     return Ended(world, 0, 0)
             host = ray.util.get_node_ip_address()
-            with meeting_place(host) as port:
+            with rendezvous_address(host) as port:
                 given = {"command": list(command), "told": told, "threads": threads, "sign": str(sign)}
                 given |= {"host": host, "port": port, "world": world}
-                return _followed(ray, _started(ray, group, room, given), sign, stop)
+                return _followed(ray, _started(ray, group, available, given), sign, stop)
         finally:
             sign.unlink(missing_ok=True)
             remove_placement_group(group)
@@ -55,14 +55,14 @@ def on_cluster(cpus: float, gpus: float, folder: Path) -> Launch:
     return launch
 
 
-def _started(ray: Any, group: Any, room: Mapping[str, float], given: Mapping[str, Any]) -> list[Any]:
+def _started(ray: Any, group: Any, available: Mapping[str, float], given: Mapping[str, Any]) -> list[Any]:
     from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
     references = []
     for number in range(given["world"]):
         place = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=number)
         remote = ray.remote(max_retries=0)(_member).options(
-            num_cpus=room["CPU"], num_gpus=room.get("GPU", 0), scheduling_strategy=place
+            num_cpus=available["CPU"], num_gpus=available.get("GPU", 0), scheduling_strategy=place
         )
         references.append(remote.remote(number, dict(given)))
     return references

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from routelaw.runs.store import Store, StoredRun
 from routelaw.specs.run import RunSpec
+from routelaw.sweeps.events import Event, Tick
 
 
 @dataclass(frozen=True)
@@ -28,9 +29,11 @@ class SweepProgress:
     runs: int
     ended: int
     share: float
-    """Of the work, in FLOPs, that is done."""
+    """Share of the work, in FLOPs, that is done."""
     seconds_left: float | None
     running: tuple[RunProgress, ...]
+    event: Event = field(default_factory=Tick)
+    """What happened last: a run started, ended, failed; or nothing but time, a `Tick`."""
 
 
 class Watch:

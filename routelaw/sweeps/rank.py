@@ -23,11 +23,11 @@ def main() -> None:
 
     from routelaw.errors import LOST_CONTACT, DiskFull, InputError, LostContact
     from routelaw.sweeps.task import Task, train
-    from routelaw.training.ranks import DISK_FULL, WRONG_INPUT, Rank, hold_lifeline, speaking
+    from routelaw.training.ranks import DISK_FULL, WRONG_INPUT, Rank, exit_with_parent, report_error_once
 
-    hold_lifeline()
+    exit_with_parent()
     try:
-        with speaking(Rank.here()):
+        with report_error_once(Rank.here()):
             train(Task(**told["task"]), Path(told["folder"]), stopping.is_set, _note)
     except (InputError, LostContact) as error:
         sys.stderr.write(f"error: {error}\n")

@@ -43,11 +43,20 @@ class PlannedRun:
 
 @dataclass(frozen=True)
 class Sweep:
+    """The runs of a sweep file, each once.
+
+    >>> sweep = rl.load_sweep("sweep.toml")
+    >>> len(sweep.runs), sweep.runs[0].spec.router.name
+    (2, 'dense')
+    """
+
     source: str
     runs: tuple[PlannedRun, ...]
     """In the order of the file, each once."""
     combinations: int
     """How many the grids had, equal ones included."""
+    plugins: tuple[Path, ...] = ()
+    """Files that register the routers of its runs: workers load them, too."""
 
 
 def read_sweep(

@@ -25,7 +25,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from routelaw.errors import InputError, ended_by
 from routelaw.sweeps.local import worker_environment
-from routelaw.sweeps.pace import TRIAL, Pace
+from routelaw.sweeps.pace import TRIAL, StepTime
 
 if TYPE_CHECKING:
     from routelaw.model.transformer import Transformer
@@ -86,12 +86,12 @@ class Timer:
         self._stderr.close()
 
 
-def time_tasks(tasks: Sequence[Task], machine: Machine, notice: Callable[[int], None]) -> list[Pace]:
+def time_tasks(tasks: Sequence[Task], machine: Machine, notice: Callable[[int], None]) -> list[StepTime]:
     """The pace of each task. The last round is filled up with tasks timed before, so that the load is always full."""
     if not tasks:
         return []
     timers = [Timer(device, machine.threads) for device in machine.devices]
-    paces: list[Pace] = []
+    paces: list[StepTime] = []
     try:
         for first in range(0, len(tasks), len(timers)):
             given = [tasks[number % len(tasks)] for number in range(first, first + len(timers))]
@@ -101,7 +101,7 @@ def time_tasks(tasks: Sequence[Task], machine: Machine, notice: Callable[[int], 
                 timer.hear()
             for timer in timers:
                 timer.say(GO)
-            paces += [Pace(**json.loads(timer.hear())) for timer in timers]
+            paces += [StepTime(**json.loads(timer.hear())) for timer in timers]
             notice(min(len(paces), len(tasks)))
     finally:
         for timer in timers:
@@ -133,7 +133,7 @@ def _trial(task: dict[str, Any]) -> Iterator[None]:
     from routelaw.routers.router import load_router
     from routelaw.specs.files import from_mapping, from_stored
     from routelaw.specs.run import ExecutionSpec
-    from routelaw.training.compiling import way_to_compile
+    from routelaw.training.compiling import resolve_compile_mode
     from routelaw.training.device import prepare, release, resolve_device, resolve_precision, settings
     from routelaw.training.loop import train_steps
     from routelaw.training.run import VALIDATION, evaluate
@@ -148,13 +148,13 @@ def _trial(task: dict[str, Any]) -> Iterator[None]:
     dtype = resolve_precision(execution.precision, device)
     prepare(device, dtype, lambda _: None)
     _wake(device.type)
-    way = way_to_compile(spec, execution, device, dtype)
+    way = resolve_compile_mode(spec, execution, device, dtype)
 
     def begin() -> tuple[Transformer, Iterator[StepInfo], float]:
         """The model, its steps after the first ones, and the seconds until then."""
         begun = time.perf_counter()
         state = started(spec, execution, corpus, device, dtype, way)
-        every = min(AHEAD, execution.log_every) if state.optimizer.decides else 1
+        every = min(AHEAD, execution.log_every) if state.optimizer.skips_on_device else 1
         steps = train_steps(
             state.model,
             state.optimizer,
@@ -183,7 +183,7 @@ def _trial(task: dict[str, Any]) -> Iterator[None]:
         begun = time.perf_counter()
         measured = evaluate(model, {VALIDATION: corpus}, EVALUATION_TOKENS, device)[VALIDATION]
         token = (time.perf_counter() - begun) / measured.tokens
-        print(json.dumps(asdict(Pace(step, token, max(0.0, before - WARM_UP * step), TRIAL))), flush=True)
+        print(json.dumps(asdict(StepTime(step, token, max(0.0, before - WARM_UP * step), TRIAL))), flush=True)
         for _ in steps:
             yield
 

@@ -25,7 +25,7 @@ class Piece:
     tensor: Tensor
     """What this process holds."""
     shape: tuple[int, ...]
-    """Of the whole."""
+    """Shape of the whole tensor."""
     start: tuple[int, ...]
     first: bool = True
     """Whether this process is the first of those that hold this box: the one that writes it."""

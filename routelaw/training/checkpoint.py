@@ -28,7 +28,7 @@ from torch import Tensor
 from routelaw.errors import InputError, unwritable
 from routelaw.files import parse_json, read_bytes, sha256_of
 from routelaw.runs.store import DIVERGED, FINISHED, RUNNING
-from routelaw.specs.difference import refuse_another
+from routelaw.specs.difference import require_same_run
 from routelaw.specs.files import from_stored, to_mapping
 from routelaw.specs.run import RunSpec
 from routelaw.training.boxes import BoxReader, Index, check_index
@@ -166,7 +166,7 @@ class CheckpointReader:
 
     def __init__(self, path: Path, spec: RunSpec) -> None:
         self.path, self.state = path, read_state(path)
-        refuse_another(from_stored(self.state["spec"], str(path)), spec, f"{path} belongs to another run")
+        require_same_run(from_stored(self.state["spec"], str(path)), spec, f"{path} belongs to another run")
         step, steps = self.state["step"], spec.train.steps
         if step > steps or (step < steps and self.state["counters"].get("status") == FINISHED):
             raise Damaged(f"{STATE} says {self.state['counters'].get('status')} at step {step} of {steps}")

@@ -152,5 +152,5 @@ def _fill(reader: CheckpointReader, model: Any, optimizer: Optimizer) -> None:
                 known[moment] = torch.zeros_like(master)
                 local_part(known[moment]).copy_(reader.read("optimizer", f"{moment}/{name}", piece.start, piece.length))
         if known:
-            known[STEP] = reader.read("optimizer", f"{STEP}/{name}")
-            optimizer.adamw.state[master] = known
+            known[STEP] = reader.read("optimizer", f"{STEP}/{name}").to(master.device)
+            optimizer.statistics[name] = known

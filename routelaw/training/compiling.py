@@ -12,12 +12,11 @@ Evaluation is not compiled: its batches are others, and it is a small part of a 
 from __future__ import annotations
 
 import hashlib
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from pathlib import Path
 
 import torch
-import torch._functorch.config as functorch_config
-import torch.compiler.config
 
 import routelaw.model as model_package
 from routelaw import kernels, routers
@@ -27,10 +26,10 @@ from routelaw.routers.router import router_class
 from routelaw.specs.footprint import may_be_recorded
 from routelaw.specs.run import ExecutionSpec, RunSpec
 
-WAYS = ("auto", "off", "blocks", "step")
+COMPILE_MODES = ("auto", "off", "blocks", "step")
 
 
-def way_to_compile(spec: RunSpec, execution: ExecutionSpec, device: torch.device, dtype: torch.dtype) -> str:
+def resolve_compile_mode(spec: RunSpec, execution: ExecutionSpec, device: torch.device, dtype: torch.dtype) -> str:
     """off, blocks or step; what cannot be is an error where it was asked for."""
     asked, obstacle = execution.compile, obstacle_to_compiling(spec, execution)
     if asked == "off" or (asked == "auto" and (obstacle or device.type != "cuda")):
@@ -50,7 +49,7 @@ def obstacle_to_compiling(spec: RunSpec, execution: ExecutionSpec) -> str:
     """A phrase, or nothing."""
     if execution.layout.world > 1:
         return "runs of several processes are not compiled"
-    if spec.routed_blocks and not router_class(spec.router.name).stays_on_device:
+    if spec.routed_blocks and not router_class(spec.router.name).sync_free:
         return f"router {spec.router.name!r} asks the host while it decides, and cannot be compiled"
     return ""
 
@@ -66,6 +65,9 @@ def our_code() -> str:
 
 
 def compile_blocks(model: Transformer) -> None:
+    import torch._functorch.config as functorch_config  # here: runs that compile nothing begin without the compiler
+    import torch.compiler.config
+
     torch._dynamo.reset()  # what an earlier run in this process compiled counts against a limit
     # What was compiled is kept for the next process, graphs with gradients of our own too, as long as our code is the
     # same: of an operation's registered gradient torch's key knows nothing.
@@ -73,3 +75,9 @@ def compile_blocks(model: Transformer) -> None:
     torch.compiler.config.cache_key_tag = our_code()
     for block in model.blocks:
         block.compile(fullgraph=True, dynamic=False)
+
+
+def uncompiled(model: Transformer) -> AbstractContextManager:
+    """A context in which blocks run eager, compiled or not: evaluation's batches have other shapes."""
+    compiled = any(block._compiled_call_impl is not None for block in model.blocks)
+    return torch.compiler.set_stance("force_eager") if compiled else nullcontext()

@@ -33,7 +33,7 @@ from routelaw.runs.folders import EVALUATIONS, LOG, MOST_LOG_BYTES, RESULT, SPEC
 from routelaw.runs.leases import LEASE, TRAINS
 from routelaw.runs.locks import lock
 from routelaw.runs.store import FAILURE, OUTPUT
-from routelaw.specs.difference import refuse_another
+from routelaw.specs.difference import require_same_run
 from routelaw.specs.files import from_stored, to_mapping
 from routelaw.specs.run import RunSpec
 from routelaw.training.checkpoint import Damaged, list_checkpoints, read_state
@@ -93,7 +93,7 @@ class RunFolder:
             return
         model = read_bytes(corpus.path / corpus.manifest.tokenizer.file)
         if self._spec.exists():
-            refuse_another(self.spec(), spec, f"{self.path} holds another run")
+            require_same_run(self.spec(), spec, f"{self.path} holds another run")
         else:
             self._refuse_checkpoints_of_another(spec)
             content = {"run_id": spec.run_id, "spec": to_mapping(spec), "tokenizer": hashlib.sha256(model).hexdigest()}
@@ -106,7 +106,7 @@ class RunFolder:
         for checkpoint in reversed(list_checkpoints(self.checkpoints)):
             with suppress(Damaged):
                 stored = from_stored(read_state(checkpoint)["spec"], str(checkpoint))
-                refuse_another(stored, spec, f"{self.path} holds checkpoints of another run")
+                require_same_run(stored, spec, f"{self.path} holds checkpoints of another run")
                 return
 
     def spec(self) -> RunSpec:
@@ -134,7 +134,7 @@ class RunFolder:
             raise InputError(f"{self._spec} is damaged; every checkpoint's state.json has the spec, too.")
         return stored, tokenizer
 
-    def refuse_to_forget(self) -> None:
+    def require_resumable(self) -> None:
         """A run that ended and left no checkpoints (execution.keep = 0) would begin anew, over its own results."""
         if self._result.exists() and not list_checkpoints(self.checkpoints):
             raise InputError(f"{self.path} holds this run, ended and without checkpoints: remove it to train it again.")
@@ -157,7 +157,7 @@ class RunFolder:
         """Seconds of work up to the last row of the log."""
         return float(last_row(self.log.path).get("seconds", 0.0))
 
-    def conclude(self, result: dict[str, Any]) -> None:
+    def write_result(self, result: dict[str, Any]) -> None:
         if self.writes:
             write_atomically(json.dumps(result, allow_nan=False).encode(), self._result, force=True)
 

@@ -59,7 +59,7 @@ class Step:
 
 
 def update(held: Held, step: Step, decay: Tensor, beta1: float, beta2: float) -> None:
-    """Of flat tensors."""
+    """Update flat tensors."""
     master_N, gradient_N, mean_N, square_N = held.master, held.gradient, held.mean, held.square
     rate, scale, finite, taken = step.rate, step.scale, step.finite, step.taken
     gradient = gradient_N.to(torch.float32) * scale
@@ -98,7 +98,7 @@ def apply(held: Held, step: Step, decay: Tensor, beta1: float, beta2: float) -> 
 
 
 def _flat(tensor: Tensor) -> Tensor:
-    """Of a length that the compiler takes for one of many."""
+    """A flat view whose length the compiler takes for one of many."""
     flat_N = tensor.detach().contiguous().view(-1)
     torch._dynamo.maybe_mark_dynamic(flat_N, 0)
     return flat_N

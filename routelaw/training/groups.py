@@ -2,7 +2,7 @@
 
 Sinkhorn, exact assignment, capacity and the balance loss act on groups of tokens fixed by the spec, so that any split
 of a batch into micro-batches or devices computes the same thing. (The shuffle that deals tokens out anew in every layer
-is `StepContext.members_of`, and across processes model/dealing.py.)
+is `StepContext.members_of`, and across processes model/shuffle.py.)
 """
 
 from __future__ import annotations

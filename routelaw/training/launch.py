@@ -136,7 +136,7 @@ def launch(
     """Run `command` in `world` processes. `told` is what each reads from its standard input; with `keep_words` their
     standard error is kept, otherwise it is this process's. `stop` asks them for a last checkpoint."""
     members: list[Member] = []
-    with meeting_place(LOOPBACK) as port:
+    with rendezvous_address(LOOPBACK) as port:
         try:
             for number in range(world):
                 rank = Rank(number, world, number)
@@ -182,7 +182,7 @@ def _cause(members: Sequence[Member], failed: int) -> int:
 
 
 @contextmanager
-def meeting_place(host: str) -> Iterator[int]:
+def rendezvous_address(host: str) -> Iterator[int]:
     """A store where processes meet, on one interface: its port."""
     with socket.socket() as listening:
         listening.bind((host, 0))

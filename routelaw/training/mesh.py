@@ -6,19 +6,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
-from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from routelaw.errors import InputError
-from routelaw.model.parallel import ALONE, NOBODY_ELSE, Parallel, Team
+from routelaw.model.parallel import ALONE, SINGLE, Group, Parallel
 from routelaw.specs.layout import Layout
 from routelaw.training.ranks import Rank
 
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
+
 NAMES = ("data", "expert", "tensor")
 JUDGING = 30.0
-"""Seconds more than the patience of the run."""
+"""Seconds more than the run's hang timeout."""
 
 
 @dataclass(frozen=True)
@@ -30,10 +33,10 @@ class Meshes:
 
 
 @contextmanager
-def joined(layout: Layout, device: torch.device, patience: float) -> Iterator[tuple[Parallel, Meshes | None]]:
+def joined(layout: Layout, device: torch.device, hang_timeout: float) -> Iterator[tuple[Parallel, Meshes | None]]:
     """This process among the others of its run, as its environment has it; alone where the layout is of one.
 
-    Exchanges give up after the patience of the run and a little more, so that it can first be found out who is to blame
+    Exchanges give up after the run's hang timeout and a little more, so that it can first be found out who is to blame
     (pulse.py).
     """
     rank = Rank.here()
@@ -41,15 +44,17 @@ def joined(layout: Layout, device: torch.device, patience: float) -> Iterator[tu
     if layout.world == 1:
         yield ALONE, None
         return
-    store, _, _ = next(dist.rendezvous("env://", timeout=timedelta(seconds=patience)))
+    store, _, _ = next(dist.rendezvous("env://", timeout=timedelta(seconds=hang_timeout)))
     dist.init_process_group(
         "nccl" if device.type == "cuda" else "gloo",
         store=dist.PrefixStore("groups", store),
         rank=rank.number,
         world_size=rank.world,
-        timeout=timedelta(seconds=patience + JUDGING),
+        timeout=timedelta(seconds=hang_timeout + JUDGING),
         device_id=device if device.type == "cuda" else None,
     )
+    from torch.distributed.device_mesh import init_device_mesh
+
     mesh = init_device_mesh(device.type, (layout.data, layout.expert, layout.tensor), mesh_dim_names=NAMES)
     batch = mesh["data", "expert"]._flatten("batch")
     yield Parallel(*map(_team, (batch, mesh["data"], mesh["expert"], mesh["tensor"]))), Meshes(mesh["data"], batch)
@@ -66,7 +71,7 @@ def check_world(layout: Layout, rank: Rank) -> None:
 
 def device_of(rank: Rank, device: torch.device) -> torch.device:
     """Each process of a machine has a GPU of its own."""
-    if device.type != "cuda" or not rank.among_others:
+    if device.type != "cuda" or not rank.is_distributed:
         return device
     if rank.local >= torch.cuda.device_count():
         raise InputError(
@@ -78,5 +83,5 @@ def device_of(rank: Rank, device: torch.device) -> torch.device:
     return own
 
 
-def _team(mesh: DeviceMesh) -> Team:
-    return Team(mesh.get_group(), mesh.get_local_rank(), mesh.size()) if mesh.size() > 1 else NOBODY_ELSE
+def _team(mesh: DeviceMesh) -> Group:
+    return Group(mesh.get_group(), mesh.get_local_rank(), mesh.size()) if mesh.size() > 1 else SINGLE

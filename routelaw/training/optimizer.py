@@ -5,7 +5,8 @@ written back: a bfloat16 weight of 1 cannot take a step below 4e-3. Matrices dec
 
 On a GPU whose masters are whole (one process) a tensor is updated in one pass (fused_adamw.py), which also clips and
 leaves everything as it is where the step is not finite: nothing waits for the device. The gradients of a single
-micro-batch are never widened. On a CPU, and where masters are sharded, torch's loops.
+micro-batch are never widened. On a CPU, and where masters are sharded, torch's fused AdamW updates all tensors in one
+call. It is called as an operation: `torch.optim` would import torch's compiler, which takes longer than torch itself.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from collections.abc import Iterable, Mapping
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 
 from routelaw.model.cuts import is_tensor_split
 from routelaw.model.parallel import ALONE
@@ -42,30 +42,27 @@ class Optimizer:
         self.parallel = model.parallel if isinstance(model, Transformer) else ALONE
         self.parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
         self.masters = {name: _master(p, (masters or {}).get(name)) for name, p in self.parameters.items()}
-        decayed = [m for name, m in self.masters.items() if decays(name, m)]
-        plain = [m for name, m in self.masters.items() if not decays(name, m)]
-        groups = [{"params": decayed, "weight_decay": train.weight_decay}, {"params": plain, "weight_decay": 0.0}]
-        groups = [g for g in groups if g["params"]]
-        self.adamw = torch.optim.AdamW(groups, lr=train.learning_rate, betas=(train.beta1, train.beta2), eps=EPSILON)
+        self.statistics: dict[str, dict[str, Tensor]] = {}
+        """By parameter: its moments and the number of steps it took, from the first step on."""
         device = next(iter(self.masters.values())).device
         alone_on_gpu = self.parallel.alone and _whole_on_gpu(self.masters.values())
-        self.decides = alone_on_gpu if fused is None else fused
+        self.skips_on_device = alone_on_gpu if fused is None else fused
         """Whether `step` is to be told if the step is finite, instead of being left out."""
         self.moments = moments
         self.rate, self.taken = torch.zeros(2, device=device)
-        """Where `decides` holds: places on the device, so that a step can be recorded."""
+        """Where `skips_on_device` holds: places on the device, so that a step can be recorded."""
         self.decay = {False: torch.zeros((), device=device), True: torch.full((), train.weight_decay, device=device)}
         self.gradients: dict[str, Tensor] = {}
-        """Where `decides` holds: of the micro-batches so far; of a single one as it came."""
+        """Where `skips_on_device` holds: of the micro-batches so far; of a single one as it came."""
 
-    def gather(self) -> None:
+    def accumulate_gradients(self) -> None:
         """Add the gradients of a micro-batch to the masters'; where they are one and the same, autograd has done it."""
         for name, parameter in self.parameters.items():
             master, gradient = self.masters[name], parameter.grad
             if gradient is None or master is parameter:
                 continue
             parameter.grad = None
-            if self.decides:
+            if self.skips_on_device:
                 before = self.gradients.get(name)
                 self.gradients[name] = gradient if before is None else before.to(master.dtype).add_(gradient)
             else:
@@ -73,8 +70,8 @@ class Optimizer:
                 master.grad = wide if master.grad is None else master.grad.add_(wide)
 
     def gradient_norm(self) -> Tensor:
-        """Of all gradients together; a parameter that took no part has a gradient of zero."""
-        if self.decides:
+        """The norm of all gradients together; a parameter that took no part has a gradient of zero."""
+        if self.skips_on_device:
             there = [*self.gradients.values(), *(m.grad for m in self.masters.values() if m.grad is not None)]
             return torch.linalg.vector_norm(torch.stack(torch._foreach_norm(there, 2, torch.float32)))
         for master in self.masters.values():
@@ -98,17 +95,44 @@ class Optimizer:
 
     def step(self, rate: float | Tensor, norm: Tensor, finite: Tensor | None = None) -> None:
         """Clip to the norm given by the spec, step, and write the masters back; where it is not finite, nothing."""
-        if self.decides:
+        if self.skips_on_device:
             self._fused_step(rate, norm, finite)
             return
-        scale = torch.clamp(self.train.clip / (norm + 1e-12), max=1.0)
-        for master in self.masters.values():
-            gradient = local_part(_gradient(master))
-            gradient.mul_(scale.to(gradient.dtype))
-        for group in self.adamw.param_groups:
-            group["lr"] = rate
-        self.adamw.step()
+        divisor = torch.clamp((norm + 1e-12) / self.train.clip, min=1.0)
+        self._torch_step(rate, divisor)
         self._write_back()
+
+    @torch.no_grad()
+    def _torch_step(self, rate: float | Tensor, divisor: Tensor) -> None:
+        """Divide the gradients by what clips them, and update every parameter, by torch's fused AdamW."""
+        names = list(self.masters)
+        gradients = {name: local_part(_gradient(self.masters[name])) for name in names}
+        if gradients[names[0]].dtype == torch.float64:  # the fused operation knows a divisor in float32 alone
+            torch._foreach_div_(list(gradients.values()), divisor)
+            divisor = torch.ones_like(divisor)
+        divisor = divisor.to(torch.float32)
+        clips = divisor.is_cuda or bool(divisor > 1)  # dividing by 1 would write every gradient again
+        known = {name: self._statistics(name) for name in names}
+        torch._foreach_add_([known[name][COUNTER] for name in names], 1)
+        for decaying in (True, False):
+            some = [name for name in names if decays(name, self.masters[name]) == decaying]
+            if not some:
+                continue
+            torch._fused_adamw_(  # pyrefly: ignore
+                [local_part(self.masters[name]) for name in some],
+                [gradients[name] for name in some],
+                *([local_part(known[name][moment]) for name in some] for moment in MOMENTS),
+                [],
+                [known[name][COUNTER] for name in some],
+                lr=rate,
+                beta1=self.train.beta1,
+                beta2=self.train.beta2,
+                weight_decay=self.train.weight_decay if decaying else 0.0,
+                eps=EPSILON,
+                amsgrad=False,
+                maximize=False,
+                grad_scale=divisor if clips else None,
+            )
 
     @torch.no_grad()
     def _fused_step(self, rate: float | Tensor, norm: Tensor, finite: Tensor | None) -> None:
@@ -116,14 +140,14 @@ class Optimizer:
             self.rate.fill_(rate)
         finite = torch.ones_like(norm, dtype=torch.bool) if finite is None else finite
         scale = torch.clamp(self.train.clip / (norm + 1e-12), max=1.0).to(torch.float32)
-        counters = [self._statistics(master)[COUNTER] for master in self.masters.values()]
+        counters = [self._statistics(name)[COUNTER] for name in self.masters]
         torch._foreach_add_(
             counters, [finite.to(torch.float32)] * len(counters)
         )  # of one tensor it would ask its value
         taken = self.taken.copy_(torch.clamp(counters[0], min=1.0))
         step = fused_adamw.Step.of(self.rate, scale, finite, taken, self.train.beta1, self.train.beta2)
         for name, master in self.masters.items():
-            parameter, known = self.parameters[name], self.adamw.state[master]
+            parameter, known = self.parameters[name], self.statistics[name]
             gradient = self.gradients.get(name, master.grad)
             if gradient is None:
                 gradient = torch.zeros_like(parameter)
@@ -131,8 +155,8 @@ class Optimizer:
             held = fused_adamw.Held(master, gradient, mean, square, None if parameter is master else parameter)
             fused_adamw.apply(held, step, self.decay[decays(name, master)], self.train.beta1, self.train.beta2)
 
-    def _statistics(self, master: Tensor) -> dict[str, Tensor]:
-        known = self.adamw.state[master]
+    def _statistics(self, name: str) -> dict[str, Tensor]:
+        known, master = self.statistics.setdefault(name, {}), self.masters[name]
         if not known:
             known[COUNTER] = torch.zeros((), dtype=torch.float32, device=master.device)
             known |= {kind: torch.zeros_like(master, dtype=self.moments or master.dtype) for kind in MOMENTS}
@@ -148,7 +172,7 @@ class Optimizer:
         """Everything to continue from, by name: moments, and masters where they are not the parameters."""
         tensors: dict[str, Tensor] = {}
         for name, master in self.masters.items():
-            for key, value in self.adamw.state.get(master, {}).items():
+            for key, value in self.statistics.get(name, {}).items():
                 tensors[f"{key}/{name}"] = value
             if master is not self.parameters[name]:
                 tensors[f"{MASTER}/{name}"] = master.detach()
@@ -165,10 +189,9 @@ class Optimizer:
         for key, value in tensors.items():
             kind, name = key.split("/", 1)
             master = self.masters[name]
-            if kind == COUNTER:  # a float32 scalar that lives on the CPU, or with what decides
-                self.adamw.state[master][kind] = value.to(master.device if self.decides else "cpu")
-            elif kind != MASTER:
-                self.adamw.state[master][kind] = value.to(master.device, self.moments or master.dtype)
+            if kind != MASTER:
+                dtype = torch.float32 if kind == COUNTER else self.moments or master.dtype
+                self.statistics.setdefault(name, {})[kind] = value.to(master.device, dtype)
 
     def _check_state(self, tensors: Mapping[str, Tensor]) -> None:
         """Raise ValueError unless these are tensors that this optimizer could have."""
@@ -193,7 +216,7 @@ def decays(name: str, parameter: Tensor) -> bool:
 
 
 def _whole_on_gpu(masters: Iterable[Tensor]) -> bool:
-    return all(m.is_cuda and m.dtype == torch.float32 and not isinstance(m, DTensor) for m in masters)
+    return all(m.is_cuda and m.dtype == torch.float32 and local_part(m) is m for m in masters)
 
 
 def _master(parameter: nn.Parameter, unrounded: Tensor | None) -> Tensor:
@@ -213,5 +236,5 @@ def _norm(master: Tensor) -> Tensor:
 
 
 def local_part(tensor: Tensor) -> Tensor:
-    """What this process holds of a tensor that may be sharded."""
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+    """What this process holds of a tensor that may be sharded (a DTensor, whose class takes a while to import)."""
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor  # pyrefly: ignore

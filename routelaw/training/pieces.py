@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from torch import Tensor
-from torch.distributed.tensor import DTensor
 
-from routelaw.model.cuts import Cut, is_tensor_split
+from routelaw.model.cuts import TensorShard, is_tensor_split
 from routelaw.model.transformer import Transformer
 from routelaw.training.boxes import Piece
 from routelaw.training.optimizer import MASTER, Optimizer, local_part
@@ -27,7 +26,7 @@ def optimizer_pieces(model: Transformer, optimizer: Optimizer) -> dict[str, Piec
     pieces = {}
     for name, master in optimizer.masters.items():
         cut = model.cuts[name]
-        for key, value in optimizer.adamw.state.get(master, {}).items():
+        for key, value in optimizer.statistics.get(name, {}).items():
             own = _whole(value, model) if key == STEP else _piece(name, value, cut, model)
             pieces[f"{key}/{name}"] = own
         if master is not optimizer.parameters[name]:
@@ -35,9 +34,9 @@ def optimizer_pieces(model: Transformer, optimizer: Optimizer) -> dict[str, Piec
     return pieces
 
 
-def _piece(name: str, tensor: Tensor, cut: Cut, model: Transformer) -> Piece:
+def _piece(name: str, tensor: Tensor, cut: TensorShard, model: Transformer) -> Piece:
     start = list(cut.start)
-    if isinstance(tensor, DTensor):  # FSDP's shards are those of torch.chunk
+    if local_part(tensor) is not tensor:  # FSDP's shards are those of torch.chunk
         mesh, dimension = tensor.device_mesh, tensor.placements[0].dim  # pyrefly: ignore
         chunk = -(-cut.length[dimension] // mesh.size())
         start[dimension] += min(mesh.get_local_rank() * chunk, cut.length[dimension])

@@ -21,7 +21,7 @@ ABANDONED = 4
 """Exit code of a process whose parent has gone."""
 BROKEN, WRONG_INPUT, DISK_FULL = 1, 2, 6
 """Exit codes of a process that has said what is wrong; the first is Python's after a traceback."""
-SILENCE = 5.0
+ERROR_GRACE_S = 5.0
 """Seconds in which the first process has said what all know, and whoever started them has ended the rest."""
 
 
@@ -48,7 +48,7 @@ class Rank:
         return int(os.environ.get("LOCAL_WORLD_SIZE", self.world))
 
     @property
-    def among_others(self) -> bool:
+    def is_distributed(self) -> bool:
         return self.world > 1
 
     def __str__(self) -> str:
@@ -56,7 +56,7 @@ class Rank:
 
 
 @contextmanager
-def speaking(rank: Rank) -> Iterator[None]:
+def report_error_once(rank: Rank) -> Iterator[None]:
     """Let one process say what went wrong.
 
     What the first finds wrong it says at once. Another waits until it would have been ended if all knew the same, then
@@ -67,12 +67,12 @@ def speaking(rank: Rank) -> Iterator[None]:
     except InputError as error:
         if rank.first:
             raise
-        time.sleep(SILENCE)
+        time.sleep(ERROR_GRACE_S)
         raise type(error)(f"{rank}: {error}") from None
     except RuntimeError as error:
-        if not rank.among_others or not _is_of_partners(error):
+        if not rank.is_distributed or not _is_of_partners(error):
             raise
-        time.sleep(SILENCE)
+        time.sleep(ERROR_GRACE_S)
         first = str(error).strip().partition("\n")[0]
         raise LostContact(f"{rank} lost contact with the others ({first}).") from None
 
@@ -85,7 +85,7 @@ def _is_of_partners(error: RuntimeError) -> bool:
     return isinstance(error, dist.DistError) or any(word in str(error).lower() for word in words)
 
 
-def hold_lifeline() -> None:
+def exit_with_parent() -> None:
     """End this process at once when whoever started it has gone, as if it had been killed too."""
     descriptor = os.environ.pop(LIFELINE, None)
     if descriptor is not None:

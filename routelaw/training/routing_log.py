@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from routelaw.model.parallel import NOBODY_ELSE, Team
+from routelaw.model.parallel import SINGLE, Group
 from routelaw.model.transformer import Output, RoutedLayer
 
 
@@ -25,7 +25,7 @@ class LayerLog:
     load: list[float]
     """Share of the assignments that each expert was chosen for, before drops."""
     load_entropy: float
-    """Of the load over experts, as a share of log E: 1 when even."""
+    """Entropy of the load over experts, as a share of log E: 1 when even."""
     dropped: float
     """Share of assignments dropped for lack of capacity."""
     oversubscribed: float
@@ -39,7 +39,7 @@ class LayerLog:
 class RoutingTally:
     """One step's figures of every routed layer, still on the device."""
 
-    def __init__(self, experts: int, batch: Team = NOBODY_ELSE) -> None:
+    def __init__(self, experts: int, batch: Group = SINGLE) -> None:
         self.experts, self.batch, self.pieces = experts, batch, 0
         self._sums: dict[int, dict[str, Tensor]] = {}
 

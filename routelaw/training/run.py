@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,18 +21,18 @@ from routelaw.evaluation.windows import BATCH_TOKENS
 from routelaw.model.transformer import Transformer
 from routelaw.routers.router import check_router
 from routelaw.specs.run import ExecutionSpec, RunSpec, TrainSpec
-from routelaw.training.compiling import WAYS, way_to_compile
+from routelaw.training.compiling import COMPILE_MODES, resolve_compile_mode, uncompiled
 from routelaw.training.device import MOST_THREADS, device_name, prepare, resolve_device, resolve_precision, settings
 from routelaw.training.folder import RunFolder
 from routelaw.training.groups import check_split
 from routelaw.training.loop import train_steps
 from routelaw.training.mesh import check_world, device_of, joined
-from routelaw.training.pulse import watched
 from routelaw.training.ranks import Rank
 from routelaw.training.record import evaluation_row, finite, losses_of
 from routelaw.training.start import MOMENTS, started
 from routelaw.training.state import RUNNING, TrainState
 from routelaw.training.step import StepInfo
+from routelaw.training.watchdog import watched
 
 VALIDATION = "validation"
 
@@ -46,7 +47,7 @@ class Result:
     skipped: int
     """Steps without a finite loss and gradient: they updated nothing."""
     seconds: float = field(compare=False)
-    """Of training, evaluation and saving, in all processes that worked on it, as far as their work was kept."""
+    """Seconds of training, evaluation and saving, in all processes that worked on it, as far as their work was kept."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,16 @@ class Progress:
     seconds: float
     """Since the run began, by whichever processes."""
     losses: dict[str, float | None] | None
-    """Of an evaluation after this step, if there was one."""
+    """The losses of an evaluation after this step, if there was one."""
+
+    @property
+    def step(self) -> int:
+        return self.info.step
+
+    @property
+    def loss(self) -> float:
+        """Loss of this step's batch, in nats per token."""
+        return self.info.loss
 
 
 def run(
@@ -75,15 +85,36 @@ def run(
     notice: Callable[[str], None] = lambda _: None,
     stop: Callable[[], bool] = lambda: False,
 ) -> Result:
+    """Train to the end of the spec: `train_run`, whose steps `observe` hears of."""
+    with closing(train_run(spec, execution, corpus, folder, others=others, notice=notice, stop=stop)) as steps:
+        while True:
+            try:
+                progress = next(steps)
+            except StopIteration as end:
+                return end.value
+            observe(progress)
+
+
+def train_run(
+    spec: RunSpec,
+    execution: ExecutionSpec,
+    corpus: Corpus,
+    folder: Path,
+    *,
+    others: Mapping[str, Corpus] | None = None,
+    notice: Callable[[str], None] = lambda _: None,
+    stop: Callable[[], bool] = lambda: False,
+) -> Generator[Progress, None, Result]:
     """Train to the end of the spec, from wherever the folder stands, or until `stop` says so: then a checkpoint is
-    left. `others` are evaluated beside the validation split. Wrong input is refused before anything is written."""
+    left. Yields after each step and returns the result. `others` are evaluated beside the validation split. Wrong
+    input is refused before anything is written; a generator that is closed leaves what a killed process would."""
     rank, corpora = Rank.here(), {VALIDATION: corpus, **(others or {})}
     check_run(spec, execution, corpora)
     check_world(execution.layout, rank)
     device = device_of(rank, resolve_device(execution.device))
     dtype = resolve_precision(execution.precision, device)
-    way = way_to_compile(spec, execution, device, dtype)
-    if device.type != "cuda" or rank.among_others or dtype == torch.float64:
+    way = resolve_compile_mode(spec, execution, device, dtype)
+    if device.type != "cuda" or rank.is_distributed or dtype == torch.float64:
         _keep_moments_wide(execution)
     files = RunFolder(folder, writes=rank.first)
     notice = notice if rank.first else _unheard
@@ -91,16 +122,16 @@ def run(
     with (
         files.claimed(),
         settings(execution, device),
-        watched(rank, execution.patience) as moved,
-        joined(execution.layout, device, execution.patience) as (parallel, meshes),
+        watched(rank, execution.hang_timeout) as moved,
+        joined(execution.layout, device, execution.hang_timeout) as (parallel, meshes),
     ):
         files.identify(spec, corpus)
-        files.refuse_to_forget()
+        files.require_resumable()
         state = started(spec, execution, corpus, device, dtype, way, parallel, meshes)
         state.resume(files.checkpoints, notice)
         files.cut_after(state.step, notice)
         for progress in run_steps(state, execution, corpora, files, device, moved, graphed=way == "step"):
-            observe(progress)
+            yield progress
             if state.status == RUNNING and parallel.any_says(stop(), device):
                 files.flush()
                 state.save(files.checkpoints, execution.keep)
@@ -109,7 +140,7 @@ def run(
             spec.run_id, state.status, state.step, state.loss_validation, state.skipped, files.seconds_logged()
         )
         if state.status != RUNNING:
-            files.conclude({**asdict(result), **asdict(spec.counts), **_executed(execution, device, dtype, way)})
+            files.write_result({**asdict(result), **asdict(spec.counts), **_executed(execution, device, dtype, way)})
             if not execution.keep:
                 files.drop_checkpoints()
     return result
@@ -124,12 +155,12 @@ def _executed(execution: ExecutionSpec, device: torch.device, dtype: torch.dtype
         "layout": execution.layout.name,
         "compile": way,
         "recompute": execution.recompute,
-        "moments": execution.moments,
+        "optimizer_state_dtype": execution.optimizer_state_dtype,
     }
 
 
 def _unheard(_sentence: str) -> None:
-    """Of all that several processes would say, the first says it."""
+    """Drop the message: what several processes would report is reported by the first."""
 
 
 def run_steps(
@@ -154,7 +185,7 @@ def run_steps(
         first=state.step,
         micro_batches=execution.micro_batches,
         device=device,
-        look=_looks(execution, state.optimizer.decides),
+        look=_looks(execution, state.optimizer.skips_on_device),
         graphed=graphed,
     )
     moved(f"step {state.step + 1}")
@@ -220,14 +251,17 @@ def evaluate(
     for name, corpus in corpora.items():
         split = held_out(corpus, corpora[VALIDATION].manifest.tokenizer.sha256).name
         batches = validation_windows(corpus, length, rows, tokens=tokens, split=split)
-        with torch.compiler.set_stance("force_eager"):  # compiling.py says why
+        with uncompiled(model):
             measured[name] = likelihood(model, batches, device)
     return measured
 
 
 def _keep_moments_wide(execution: ExecutionSpec) -> None:
-    if execution.moments != "float32":
-        raise InputError(f"execution.moments = {execution.moments!r} is for runs of one GPU; leave it 'float32' here.")
+    if execution.optimizer_state_dtype != "float32":
+        raise InputError(
+            f"execution.optimizer_state_dtype = {execution.optimizer_state_dtype!r} is for runs of one GPU; "
+            "leave it 'float32' here."
+        )
 
 
 def check_run(spec: RunSpec, execution: ExecutionSpec, corpora: Mapping[str, Corpus]) -> None:
@@ -251,17 +285,19 @@ def check_run(spec: RunSpec, execution: ExecutionSpec, corpora: Mapping[str, Cor
         raise InputError(
             f"execution.threads must lie between 0 (torch's choice) and {MOST_THREADS}, not {execution.threads}."
         )
-    if execution.patience < 1:
-        raise InputError(f"execution.patience must be at least 1 second, not {execution.patience:g}.")
+    if execution.hang_timeout < 1:
+        raise InputError(f"execution.hang_timeout must be at least 1 second, not {execution.hang_timeout:g}.")
     for name in ("evaluate_every", "evaluate_tokens", "log_every", "save_every"):
         if getattr(execution, name) < 1:
             raise InputError(f"execution.{name} must be at least 1, not {getattr(execution, name)}.")
     if execution.keep < 0:
         raise InputError(f"execution.keep must be 0 (none of a run that has ended) or more, not {execution.keep}.")
-    if execution.compile not in WAYS:
-        raise InputError(f"execution.compile is one of {', '.join(WAYS)}, not {execution.compile!r}.")
-    if execution.moments not in MOMENTS:
-        raise InputError(f"execution.moments is one of {', '.join(MOMENTS)}, not {execution.moments!r}.")
+    if execution.compile not in COMPILE_MODES:
+        raise InputError(f"execution.compile is one of {', '.join(COMPILE_MODES)}, not {execution.compile!r}.")
+    if execution.optimizer_state_dtype not in MOMENTS:
+        raise InputError(
+            f"execution.optimizer_state_dtype is one of {', '.join(MOMENTS)}, not {execution.optimizer_state_dtype!r}."
+        )
     if execution.device == "cpu" or execution.layout.world > 1 or execution.precision == "float64":
         _keep_moments_wide(execution)
     if spec.routed_blocks:

@@ -26,7 +26,7 @@ def started(
     meshes: Meshes | None = None,
 ) -> TrainState:
     """`way` is what compiling.py says of the run."""
-    state = TrainState.start(spec, corpus, device, dtype, parallel, meshes, MOMENTS[execution.moments])
+    state = TrainState.start(spec, corpus, device, dtype, parallel, meshes, MOMENTS[execution.optimizer_state_dtype])
     state.model.recompute = execution.recompute
     if way != "off":
         compile_blocks(state.model)

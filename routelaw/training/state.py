@@ -18,7 +18,6 @@ from routelaw.training.checkpoint_parts import resume_parts, save_parts
 from routelaw.training.mesh import Meshes
 from routelaw.training.optimizer import Optimizer
 from routelaw.training.pieces import model_pieces, optimizer_pieces
-from routelaw.training.sharding import reshard, shard
 from routelaw.training.step import StepInfo
 
 MOST_SKIPPED = 20
@@ -56,6 +55,8 @@ class TrainState:
             masters = {name: parameter.detach() for name, parameter in model.to(device).named_parameters()}
             optimizer = Optimizer(model.to(dtype), spec.train, masters=masters, moments=moments)
         else:
+            from routelaw.training.sharding import shard  # imports FSDP and the compiler, a second of CPU time
+
             # The masters are sharded, and come to the device as they are: never all of them whole.
             shard(model.to(torch.promote_types(dtype, torch.float32)), meshes, dtype)
             optimizer = Optimizer(model, spec.train)
@@ -85,6 +86,8 @@ class TrainState:
     def save(self, folder: Path, keep: int) -> None:
         counters = {name: getattr(self, name) for name in COUNTERS}
         if not self.model.parallel.alone:
+            from routelaw.training.sharding import reshard
+
             reshard(self.model)
             pieces = {"model": model_pieces(self.model), "optimizer": optimizer_pieces(self.model, self.optimizer)}
             save_parts(folder, self.spec, self.step, counters, pieces, keep)

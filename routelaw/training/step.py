@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from routelaw.model.parallel import NOBODY_ELSE, Team
+from routelaw.model.parallel import SINGLE, Group
 from routelaw.model.transformer import Output, StepContext, Transformer
 from routelaw.routers.router import Router
 from routelaw.specs.run import RunSpec
@@ -39,7 +39,7 @@ class StepInfo:
     """True when the loss or a gradient was not finite: nothing was updated."""
     layers: list[LayerLog]
     earlier: tuple[bool, ...] = ()
-    """Of the steps since the last one that was read: whether they were skipped."""
+    """Whether each of the steps since the last one that was read was skipped."""
 
     @property
     def dropped(self) -> float:
@@ -110,13 +110,13 @@ def step_on_device(
         losses = layer_losses(model, output, nll_T.detach())
         likelihood = nll_T.sum() / (nll_T.numel() * batch.size)  # a sum's gradient is cheap: model/token_loss.py
         ((likelihood + weighted_sum(model, losses, nll_T)) / micro_batches).backward()
-        optimizer.gather()
+        optimizer.accumulate_gradients()
         loss += likelihood.detach().double() / micro_batches
         tally.add(output, losses)
     batch.all_sum(loss)
     norm = optimizer.gradient_norm()
     finite = torch.isfinite(norm) & torch.isfinite(loss)
-    if optimizer.decides:
+    if optimizer.skips_on_device:
         optimizer.step(rate, norm, finite)
     elif bool(finite):
         optimizer.step(rate, norm)
@@ -125,7 +125,7 @@ def step_on_device(
 
 
 def step_context(
-    spec: RunSpec, step: int | Tensor, ids_BS: Tensor, first_sequence: int, batch: Team = NOBODY_ELSE
+    spec: RunSpec, step: int | Tensor, ids_BS: Tensor, first_sequence: int, batch: Group = SINGLE
 ) -> StepContext:
     """The routing context of some sequences of a step, numbered as in the whole batch."""
     B, S = ids_BS.shape
@@ -145,7 +145,7 @@ def layer_losses(model: Transformer, output: Output, nll_T: Tensor) -> dict[int,
     losses = {}
     for layer in output.layers:
         if router := router_of(model, layer.block):
-            own_T = nll_T if layer.deal is None else layer.deal.there(nll_T)
+            own_T = nll_T if layer.shuffle is None else layer.shuffle.send(nll_T)
             sums = router.losses(layer.routing, layer.kept_N, own_T)
             all_sum = model.parallel.batch.all_sum
             losses[layer.block] = {name: total / all_sum(count.clone()) for name, (total, count) in sums.items()}

@@ -1,21 +1,39 @@
-"""A run's model as its newest whole checkpoint left it, with the tokenizer it reads text with."""
+"""A trained run, opened again: its model as the newest whole checkpoint left it, its tokenizer, losses and result."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import json
+import logging
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from routelaw.corpus.tokenizer import Tokenizer
 from routelaw.errors import InputError
+from routelaw.evaluation.trial import Trial, is_last_word, run_trial
+from routelaw.files import append_lines
 from routelaw.model.transformer import Transformer
-from routelaw.routers.router import check_plugin
-from routelaw.specs.run import RunSpec
+from routelaw.routers.router import check_plugin, load_router
+from routelaw.runs.store import StoredRun
+from routelaw.specs.run import RunSpec, describe
 from routelaw.training.checkpoint import MODEL, fitting_tensors, latest_checkpoint
 from routelaw.training.device import prepare, resolve_device, resolve_precision
 from routelaw.training.folder import RunFolder
+from routelaw.training.record import finite
+from routelaw.training.run import Result
+
+if TYPE_CHECKING:
+    from routelaw.runs.table import RunTable
+
+EVALUATED = "eval.jsonl"
+"""What `evaluate` measured on other texts: one line each."""
+TEXT = "text"
+"""The name of an evaluation that nobody named."""
 
 
 @dataclass(frozen=True)
@@ -48,3 +66,140 @@ def open_trained(
     prepare(where, dtype, notice)
     model.to(device=where, dtype=dtype)
     return Trained(spec, saved.step, model, tokenizer, where)
+
+
+@dataclass(eq=False, repr=False)
+class Run:
+    """The folder of a run, trained or in training.
+
+    >>> run = rl.Run.load("trained")
+    >>> run
+    Run(switch 0.05M E=2, finished, in trained)
+    >>> run.result.step
+    4
+    """
+
+    folder: Path
+    device: str = "auto"
+    """Where its model is loaded to: auto, cpu or cuda."""
+    precision: str = "auto"
+    """auto: bfloat16 on a GPU, float32 on a CPU."""
+    notice: Callable[[str], None] = field(default=logging.getLogger("routelaw").warning)
+
+    @classmethod
+    def load(
+        cls,
+        path: str | Path,
+        *,
+        device: str = "auto",
+        precision: str = "auto",
+        plugins: Sequence[str | Path] = (),
+        notice: Callable[[str], None] = logging.getLogger("routelaw").warning,
+    ) -> Run:
+        """The run in this folder. `plugins` are the files that register its router, if it is one of your own. The model
+        is read when it is first asked for.
+
+        >>> rl.Run.load("trained", device="cpu").spec.router.name
+        'switch'
+        """
+        for plugin in plugins:
+            load_router(Path(plugin))
+        run = cls(Path(path), device, precision, notice)
+        _ = run.spec
+        return run
+
+    @cached_property
+    def spec(self) -> RunSpec:
+        """What the run is."""
+        return RunFolder(self.folder).spec()
+
+    @cached_property
+    def trained(self) -> Trained:
+        """Model, tokenizer, device and step, as the newest whole checkpoint has them."""
+        return open_trained(self.folder, self.device, self.precision, self.notice)
+
+    @property
+    def model(self) -> Transformer:
+        """The model with the weights of the newest whole checkpoint, in evaluation mode.
+
+        >>> not run.model.training, sum(p.numel() for p in run.model.parameters()) > 50_000
+        (True, True)
+        """
+        return self.trained.model.eval()
+
+    @property
+    def result(self) -> Result | None:
+        """How the run ended; None while it has not."""
+        stored = StoredRun(self.spec.run_id, self.folder).result
+        if not stored:
+            return None
+        loss, skipped = stored.get("loss_validation"), stored.get("skipped", 0)
+        return Result(
+            self.spec.run_id, stored["status"], stored.get("step", 0), loss, skipped, stored.get("seconds", 0.0)
+        )
+
+    @property
+    def table(self) -> RunTable:
+        """The run table of this run: one row per evaluation.
+
+        >>> run.table.frame["step"].tolist()
+        [2, 4]
+        """
+        from routelaw.runs.files import read_runs
+
+        return read_runs(self.folder)
+
+    def evaluate(
+        self,
+        path: str | Path | None = None,
+        *,
+        text: str | None = None,
+        name: str = TEXT,
+        stride: int | None = None,
+        limit: int | None = None,
+        documents: str | None = None,
+        key: str = "text",
+        errors: str = "strict",
+        record: bool = True,
+    ) -> Trial:
+        """Nats per token, bits per byte and perplexity of a corpus or a file of text, or of `text` itself.
+
+        Under the name lambada it is the accuracy on the last word of each passage. Windows move on by `stride` tokens,
+        half a sequence unless given; `limit` bounds the documents. The result is added to the run's eval.jsonl, unless
+        `record` is False.
+
+        >>> found = run.evaluate("texts.txt", name="mine")
+        >>> found.nats_per_token < 6, found.bits_per_byte > 1
+        (True, True)
+        >>> run.evaluate(text="to be or not to be").perplexity > 1
+        True
+        """
+        if (path is None) == (text is None):
+            raise InputError("evaluate takes either a path (of a corpus or a file of text) or text=….")
+        if stride is not None and is_last_word(name):
+            raise InputError("stride has no effect where the last word of each passage is all that is measured.")
+        reading: dict[str, Any] = {"stride": stride, "limit": limit, "key": key, "errors": errors}
+        trained = self.trained
+        if text is None:
+            assert path is not None
+            given = (trained.model, trained.tokenizer, name, Path(path), trained.device)
+            found = run_trial(*given, documents=documents, **reading)
+        else:
+            with tempfile.TemporaryDirectory() as folder:
+                file = Path(folder) / "text.txt"
+                file.write_text(text, encoding="utf-8", errors="surrogatepass")
+                given = (trained.model, trained.tokenizer, name, file, trained.device)
+                found = replace(run_trial(*given, documents=documents or "file", **reading), path=Path(TEXT))
+        if record:
+            self.record([found])
+        return found
+
+    def record(self, trials: Sequence[Trial]) -> None:
+        """Add results to the run's eval.jsonl."""
+        at = {"run_id": self.spec.run_id, "step": self.trained.step}
+        rows = (json.dumps(finite({**at, **trial.as_dict()}), allow_nan=False) for trial in trials)
+        append_lines(self.folder / EVALUATED, rows)
+
+    def __repr__(self) -> str:
+        result = self.result
+        return f"Run({describe(self.spec)}, {'not ended' if result is None else result.status}, in {self.folder})"

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import torch
 
-from routelaw.bench import TABLES, attention, experts, layer, measured, models, preset, sinkhorn
-from routelaw.bench.clock import DTYPE, race
+from routelaw.bench import attention, experts, layer, measured, models, preset, sinkhorn
+from routelaw.bench.clock import DTYPE, time_interleaved
 from routelaw.bench.table import Table
 from routelaw.errors import InputError
 from routelaw.specs.run import TrainSpec
@@ -44,7 +44,7 @@ small = functools.cache(anew)
 """Measured once for all tests that only look at it."""
 
 
-@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("name", RATIOS)
 def test_ratios_are_there_and_finite(name: str) -> None:
     table = small(name)
     assert table.name == name
@@ -92,25 +92,25 @@ def test_who_fails_is_named_and_the_others_go_on() -> None:
     def broken() -> None:
         raise RuntimeError("no such kernel\nand a long trace")
 
-    ran = race({"broken": broken, "idle": lambda: None})
+    ran = time_interleaved({"broken": broken, "idle": lambda: None})
     assert ran.failures == {"broken": "RuntimeError: no such kernel"}
     assert ran.ms.keys() == {"idle"}
     assert math.isnan(ran.ratio("broken", "idle"))
 
 
 def with_another(name: str, way: attention.Attend) -> Callable[[bool, int, int], dict[str, attention.Attend]]:
-    usual = attention.contestants
+    usual = attention.candidates
     return lambda compiled, length, kv_size: usual(compiled, length, kv_size) | {name: way}
 
 
-def test_a_contestant_that_fails_is_in_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_candidate_that_fails_is_in_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: torch.Tensor) -> torch.Tensor:
         raise RuntimeError("not on this device")
 
-    monkeypatch.setattr(attention, "contestants", with_another("flex", broken))
+    monkeypatch.setattr(attention, "candidates", with_another("flex", broken))
     table = anew("attention")
     (failure,) = table.failures
-    assert (failure.row, failure.contestant, failure.reason) == (
+    assert (failure.row, failure.candidate, failure.reason) == (
         "(1, 16, 2, 4)", "flex", "RuntimeError: not on this device"
     )  # fmt: skip
     assert "flex" in table.present
@@ -119,9 +119,9 @@ def test_a_contestant_that_fails_is_in_the_table(monkeypatch: pytest.MonkeyPatch
 
 
 def test_who_computes_something_else_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attention, "contestants", with_another("flex", attention.flash))
+    monkeypatch.setattr(attention, "candidates", with_another("flex", attention.flash))
     (failure,) = anew("attention").failures
-    assert failure.contestant == "flex"
+    assert failure.candidate == "flex"
     assert "computes something else" in failure.reason
 
 

@@ -69,14 +69,14 @@ def test_a_chain_is_the_same_for_all_seeds(script: Script) -> None:
 def test_the_sliced_product_is_the_grouped_one(script: Script) -> None:
     sliced = script("proof_paths").sliced_product
     generator = torch.Generator().manual_seed(0)
-    ends_E = torch.tensor([3, 3, 7, 10], dtype=torch.int32)
+    offsets_E = torch.tensor([3, 3, 7, 10], dtype=torch.int32)
     weight = torch.randn(4, 5, 6, generator=generator, dtype=torch.float64)
     rows = torch.randn(12, 5, generator=generator, dtype=torch.float64)  # two of them nobody's
     toward = torch.randn(10, 6, generator=generator, dtype=torch.float64)
     found = []
     for product in (sliced, grouped_product):
         x, w = rows.clone().requires_grad_(), weight.clone().requires_grad_()
-        y = product(x, w, ends_E)[:10]
+        y = product(x, w, offsets_E)[:10]
         (y * toward).sum().backward()
         assert x.grad is not None
         assert w.grad is not None

@@ -84,10 +84,10 @@ def check_sentence(err: str) -> None:
 @pytest.mark.parametrize("reader", READERS)
 @pytest.mark.parametrize("name", BAD_FILES)
 def test_not_a_table(refused, tmp_path, reader, name) -> None:
-    content, complaint = BAD_FILES[name]
+    content, memory_error = BAD_FILES[name]
     (tmp_path / name).write_bytes(content)
     said = refused(READERS[reader][0], tmp_path / name, *READERS[reader][1:])
-    assert complaint in said
+    assert memory_error in said
     assert name in said
 
 
@@ -101,20 +101,20 @@ def test_no_file(refused, tmp_path, reader) -> None:
 @pytest.mark.parametrize("reader", READERS)
 @pytest.mark.parametrize("what", BAD_TABLES)
 def test_wrong_cells(refused, losses, tmp_path, reader, what) -> None:
-    change, complaint = BAD_TABLES[what]
+    change, memory_error = BAD_TABLES[what]
     change(losses).to_csv(tmp_path / "mine.csv", index=False)
     said = refused(READERS[reader][0], tmp_path / "mine.csv", *READERS[reader][1:])
-    assert complaint in said
+    assert memory_error in said
     assert "mine.csv: " in said
 
 
 @pytest.mark.parametrize("reader", ["fit", "epc", "plan"])
 @pytest.mark.parametrize("what", TOO_LITTLE)
 def test_too_little_to_fit(refused, losses, tmp_path, reader, what) -> None:
-    change, complaint = TOO_LITTLE[what]
+    change, memory_error = TOO_LITTLE[what]
     change(losses).to_csv(tmp_path / "mine.csv", index=False)
     said = refused(READERS[reader][0], tmp_path / "mine.csv", *READERS[reader][1:])
-    assert complaint in said
+    assert memory_error in said
     assert "mine.csv: " in said
 
 
@@ -184,11 +184,11 @@ def test_wrong_options(refused, table, words) -> None:
 
 
 def test_a_plugin_that_fails(refused, table, tmp_path) -> None:
-    for code, complaint in (("LAW = ", "SyntaxError"), ("import nowhere_to_be_found", "ModuleNotFoundError")):
+    for code, memory_error in (("LAW = ", "SyntaxError"), ("import nowhere_to_be_found", "ModuleNotFoundError")):
         (tmp_path / "law.py").write_text(code)
         said = refused("fit", table, "--router", "s-base", "--plugin", tmp_path / "law.py")
         assert "law.py fails when it is loaded" in said
-        assert complaint in said
+        assert memory_error in said
 
 
 def test_output_that_exists_or_cannot_be_written(refused, tmp_path) -> None:

@@ -13,12 +13,13 @@ import pytest
 import typer
 from tiny_runs import build
 
-from routelaw.cli.sweep import carried_out, understood
+from routelaw.cli.sweep import note_what_is_there
 from routelaw.cli.sweep_screen import watch
 from routelaw.runs.store import Store
 from routelaw.sweeps import local
 from routelaw.sweeps.events import Event, Tick
 from routelaw.sweeps.machine import Machine
+from routelaw.sweeps.run_sweep import SweepTraining, load_sweep
 from routelaw.sweeps.sweep import Sweep
 
 SWEEP = """
@@ -127,15 +128,19 @@ def test_a_store_that_cannot_be_written_is_one_sentence_not_one_per_run(command,
 
 
 def test_where_nothing_is_missing_nothing_is_started(place, tmp_path, monkeypatch, capsys) -> None:
-    sweep, store = understood(written(place, SWEEP), {}, []), Store(tmp_path / "store")
+    sweep, store = load_sweep(written(place, SWEEP)), Store(tmp_path / "store")
     asked = []
-    monkeypatch.setattr(local, "run_local", lambda tasks, *_, **__: asked.append({t.run_id for t in tasks}) or iter(()))
+    monkeypatch.setattr(
+        local, "run_local", lambda tasks, *_, **__: asked.append({t.run_id for t in tasks}) or (_ for _ in ())
+    )
     ids = [run.spec.run_id for run in sweep.runs]
     for ended in (ids[:1], ids):
         for run_id in ended:
             (store.path / run_id).mkdir(parents=True, exist_ok=True)
             (store.path / run_id / "result.json").write_text("{}")
-        assert carried_out(sweep, store, Machine(("cpu",), 1)) == {}
+        training = SweepTraining(sweep, store, Machine(("cpu",), 1))
+        note_what_is_there(training)
+        assert watch(training.events(), sweep, store, quiet=True) == {}
         assert f"{len(ended)} of 3 runs are in {store.path} already" in capsys.readouterr().err
     assert asked == [set(ids[1:])]
 

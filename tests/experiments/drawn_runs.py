@@ -45,7 +45,7 @@ LAWS = {
 @dataclass(frozen=True)
 class World:
     noise: float = 3e-4
-    """Of log10 L."""
+    """Standard deviation of log10 L."""
     laws: dict[str, dict[str, float]] = field(default_factory=lambda: LAWS)
     routing: float = 1.0
     """1: as the laws say; 0: experts change nothing; −1: they harm as much."""

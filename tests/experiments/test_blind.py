@@ -179,7 +179,7 @@ def test_the_page_names_the_best_law_and_the_papers() -> None:
             {"law": "saturated", "router": "s-base", **bad},
         ],
         "runs": [{"router": "s-base"}, {"router": "hash"}],
-        "precedence": {"words": "Told before.", "shown": True},
+        "preregistration": {"words": "Told before.", "shown": True},
     }
     rates = pd.DataFrame({
         "router": ["dense"] * 3 + ["s-base"] * 2, "size": ["20M"] * 3 + ["8M"] * 2, "experts": [1] * 3 + [8] * 2,

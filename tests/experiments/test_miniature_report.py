@@ -61,8 +61,8 @@ def test_everything_is_written(quick: None, tmp_path: Path, monkeypatch: pytest.
     costs.to_csv(folder / "costs.csv", index=False)
     costs[["run_id", "tokens_per_second"]].to_csv(folder / "speeds.csv", index=False)
     drawn_routing(world).to_csv(folder / "routing.csv.gz", index=False)
-    foretold = [{"run_id": r, "seconds": s / 8} for r, s in zip(costs["run_id"], costs["seconds"], strict=True)]
-    (folder / "predicted_main.json").write_text(json.dumps({"runs": foretold}))
+    time_predicted = [{"run_id": r, "seconds": s / 8} for r, s in zip(costs["run_id"], costs["seconds"], strict=True)]
+    (folder / "predicted_main.json").write_text(json.dumps({"runs": time_predicted}))
 
     monkeypatch.setattr(sys, "argv", ["report", str(folder), "--out", str(out), "--price", "2"])
     report.main()
@@ -73,7 +73,7 @@ def test_everything_is_written(quick: None, tmp_path: Path, monkeypatch: pytest.
     summary = json.loads((out / "summary.json").read_text())
     assert summary["winner"]["ours"]["law"] == "saturated"  # the law that the runs were drawn from
     assert summary["blind"]["by_law"][0]["law"] == "saturated"
-    assert summary["foretold"]["ratio"] == pytest.approx(2.0)
+    assert summary["time_predicted"]["ratio"] == pytest.approx(2.0)
     assert summary["noise"]["all"]["low"] < world.noise < summary["noise"]["all"]["high"]
     paid = costs["seconds"].sum() / 4 / 3600 * 2
     assert sum(row["cost"] for row in summary["spending"]) == pytest.approx(paid), "four shared the device"
@@ -136,7 +136,7 @@ def test_an_interval_without_ends_is_still_json(tmp_path: Path) -> None:
 
 def test_laws_on_the_papers_runs_are_as_committed(quick: None, released: RunTable) -> None:
     """What stands in paper_laws.json is what its command gives; a size left out needs no draws."""
-    now = {(s.law, s.router): s.leave_size_out for s in laws.standings(Study(plain(released)))}
+    now = {(s.law, s.router): s.leave_size_out for s in laws.comparison_text(Study(plain(released)))}
     then = {(s.law, s.router): s.leave_size_out for s in paper_standings() if s.law in QUICK_LAWS}
     assert now.keys() == then.keys()
     assert all(now[key] == pytest.approx(then[key], rel=0.02) for key in then)
@@ -177,7 +177,7 @@ def test_an_interval_that_reaches_zero_is_drawn_and_said() -> None:
     (bars,) = picture.axes[0].collections
     (((low, _), (high, _)),) = bars.get_segments()
     assert (low, high) == (figures_of_laws.LEAST, figures_of_laws.SHOWN)
-    material = SimpleNamespace(standings=[own])
+    material = SimpleNamespace(comparison_text=[own])
     cell = page._cell(own, replace(own, leave_size_out=35.0), "error", material)
     assert (cell.text, cell.under, cell.over) == ("57.0", "0 … over 1000", "over 1000")
 
@@ -280,7 +280,7 @@ def test_sizes_and_seeds_that_have_not_ended_have_no_noise_of_their_own() -> Non
 
 
 def test_an_interval_has_the_noise_of_each_size_by_its_runs() -> None:
-    """Of a size with one pair and one with four the noise is that of the mean of their means."""
+    """The noise of a size with one pair and one with four is that of the mean of their means."""
     sds = {"small": 3e-3, "large": 1e-3}
     floors = {name: NoiseFloor(sd, 1e9, sd, sd, 3, 0.1, 3.0) for name, sd in sds.items()}
     effect = mean_effect(np.zeros(5), ["small", *["large"] * 4], floors.get)

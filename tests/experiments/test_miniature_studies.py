@@ -87,11 +87,11 @@ def test_the_readme_says_what_was_foretold() -> None:
     known = {spec.run_id for spec in specs_of(RATES, corpus, 8192)}
     for study, minutes in said:
         if study != RATES:  # trained before anything was written down
-            foretold = json.loads((HERE / f"predicted_{study}.json").read_text(encoding="utf-8"))["runs"]
-            assert {run["run_id"] for run in foretold} == {spec.run_id for spec in specs_of(study, corpus, 8192)}
-            new = sum(run["seconds"] for run in foretold if run["run_id"] not in known)
+            time_predicted = json.loads((HERE / f"predicted_{study}.json").read_text(encoding="utf-8"))["runs"]
+            assert {run["run_id"] for run in time_predicted} == {spec.run_id for spec in specs_of(study, corpus, 8192)}
+            new = sum(run["seconds"] for run in time_predicted if run["run_id"] not in known)
             assert float(minutes) == pytest.approx(new / 60, abs=0.051), study
-            known |= {run["run_id"] for run in foretold}
+            known |= {run["run_id"] for run in time_predicted}
 
 
 @EVERY

@@ -1,4 +1,4 @@
-"""One run that went astray is found and named, with what would be said without it; and none is where there is none."""
+"""One outlier is found and named, with what would be said without it; and none is where there is none."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from drawn_runs import World, drawn_routing, true_frame, with_noise
 from experiments.miniature import claims_on_coefficients, page
 from experiments.miniature.claim import HOLDS, OPEN
 from experiments.miniature.claims import judge_all, judge_one
-from experiments.miniature.sensitivity import decided_by_size, most_astray
+from experiments.miniature.sensitivity import decided_by_size, largest_outlier
 from experiments.miniature.spending import spending
 from experiments.miniature.study import ALL_BUT_SEED, Study, plain
 from routelaw.fitting.noise import mean_noise, noise_floor
@@ -41,7 +41,7 @@ def astray_frame() -> tuple[pd.DataFrame, str]:
 def test_the_run_astray_is_found_and_what_it_decides() -> None:
     frame, run_id = astray_frame()
     study = study_of(frame)
-    found = most_astray(study, judge_all(study))
+    found = largest_outlier(study, judge_all(study))
     assert found is not None
     assert (found.run_id, found.router, found.experts, found.seed) == (run_id, "hash", 64, 1)
     without = frame[frame["run_id"] != run_id]
@@ -58,7 +58,7 @@ def test_the_run_astray_is_found_and_what_it_decides() -> None:
     assert {claim.said.name: verdict for claim, verdict in found.changed} == differ
     assert differ, "seeds that are far apart leave something open"
     assert page._decisive(found) is found
-    (block,) = page._astray(found)
+    (block,) = page._outlier(found)
     words = str(block)
     assert all(f"{c.said.statement}: {verdict} instead of {c.verdict}" in words for c, verdict in found.changed)
     assert f"HASH {found.size} with E = 64 and seed 1" in words
@@ -66,15 +66,15 @@ def test_the_run_astray_is_found_and_what_it_decides() -> None:
 
 def test_seeds_that_agree_have_no_run_to_name() -> None:
     study = study_of(with_noise(true_frame(WORLD), WORLD.noise, 3))
-    found = most_astray(study, judge_all(study))
+    found = largest_outlier(study, judge_all(study))
     assert found is not None
     assert found.share < 0.5
     assert page._decisive(found) is None
-    assert page._astray(None) == []
+    assert page._outlier(None) == []
     assert not found.changed
     assert study.seeded_sizes == [study.finals[study.finals["seed"] == 1]["size"].iloc[0]]
     alone = study_of(true_frame(World(studies=False, seeds=False)))
-    assert most_astray(alone, judge_all(alone)) is None
+    assert largest_outlier(alone, judge_all(alone)) is None
     assert alone.seeded_sizes == []
 
 
@@ -92,7 +92,7 @@ def test_a_run_is_astray_among_the_seeds_of_its_size() -> None:
     study = study_of(pd.concat([frame, loud]))
     noises = [study.noise(size) for size in study.seeded_sizes]
     assert noises[0].sd > 2 * noises[1].sd, "the loud ones have most of all squares"
-    found = most_astray(study, judge_all(study))
+    found = largest_outlier(study, judge_all(study))
     assert found is not None
     assert found.run_id == run_id
     assert found.share > 0.9
@@ -122,7 +122,7 @@ def test_a_size_that_decides_is_named() -> None:
 def test_of_two_seeds_none_is_astray() -> None:
     frame = with_noise(true_frame(WORLD), WORLD.noise, 3)
     study = study_of(frame[frame["seed"] < 2])
-    assert most_astray(study, judge_all(study)) is None
+    assert largest_outlier(study, judge_all(study)) is None
 
 
 def test_drops_stand_beside_a_comparison() -> None:

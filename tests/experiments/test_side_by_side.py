@@ -12,16 +12,16 @@ from experiments.miniature.studies import specs_of
 from routelaw.runs.store import Store
 from routelaw.specs.footprint import footprint_of
 from routelaw.specs.run import ExecutionSpec
-from routelaw.sweeps.memory import Need, Room, need_of
+from routelaw.sweeps.memory import AvailableMemory, RequiredMemory, required_memory
 from routelaw.sweeps.sweep import PlannedRun
 
 GB = 10**9
-H200, HOST, DISK = Room(149 * GB, 137 * GB), Room(None, 137 * GB), 10**13
+H200, HOST, DISK = AvailableMemory(149 * GB, 137 * GB), AvailableMemory(None, 137 * GB), 10**13
 
 
-def needs_of(study: str) -> tuple[list[Need], list[int]]:
+def needs_of(study: str) -> tuple[list[RequiredMemory], list[int]]:
     made = [footprint_of(spec, ExecutionSpec(), "bfloat16", gpu=True) for spec in specs_of(study, "c", 8192)]
-    return [need_of(memory, gpu=True, shared=True) for memory in made], [memory.checkpoint for memory in made]
+    return [required_memory(memory, gpu=True, shared=True) for memory in made], [memory.checkpoint for memory in made]
 
 
 def test_the_largest_are_added_up() -> None:
@@ -33,13 +33,13 @@ def test_the_largest_are_added_up() -> None:
 
 
 def test_every_limit_counts() -> None:
-    needs, checkpoints = [Need(10, 4)] * 8, [2] * 8
-    assert fitting_jobs(6, needs, checkpoints, Room(100, 100), 100, 1) == 6
-    assert fitting_jobs(6, needs, checkpoints, Room(35, 100), 100, 1) == 3, "the GPU"
-    assert fitting_jobs(6, needs, checkpoints, Room(35, 100), 100, 2) == 6, "two of them"
-    assert fitting_jobs(6, needs, checkpoints, Room(35, 19), 100, 2) == 4, "the host"
-    assert fitting_jobs(6, needs, checkpoints, Room(100, 100), 5, 1) == 2, "the disk"
-    assert fitting_jobs(6, needs, checkpoints, Room(None, 100), 100, 0) == 6
+    needs, checkpoints = [RequiredMemory(10, 4)] * 8, [2] * 8
+    assert fitting_jobs(6, needs, checkpoints, AvailableMemory(100, 100), 100, 1) == 6
+    assert fitting_jobs(6, needs, checkpoints, AvailableMemory(35, 100), 100, 1) == 3, "the GPU"
+    assert fitting_jobs(6, needs, checkpoints, AvailableMemory(35, 100), 100, 2) == 6, "two of them"
+    assert fitting_jobs(6, needs, checkpoints, AvailableMemory(35, 19), 100, 2) == 4, "the host"
+    assert fitting_jobs(6, needs, checkpoints, AvailableMemory(100, 100), 5, 1) == 2, "the disk"
+    assert fitting_jobs(6, needs, checkpoints, AvailableMemory(None, 100), 100, 0) == 6
 
 
 @pytest.mark.parametrize("study", ["main", "largest"])
@@ -49,17 +49,19 @@ def test_those_that_are_let_go_together_fit_an_h200(study: str) -> None:
     for kind, there in (("device", H200.device), ("host", H200.host)):
         together = sorted((getattr(need, kind) for need in needs), reverse=True)[:jobs]
         assert sum(together) <= (there or 0)
-    assert jobs >= 6, "as many as a sitting is told to have"
-    assert fitting_jobs(6, needs, checkpoints, Room(40 * GB, H200.host), DISK, 1) < 6, "a smaller GPU has fewer"
+    assert jobs >= 6, "as many as an allocation is told to have"
+    assert fitting_jobs(6, needs, checkpoints, AvailableMemory(40 * GB, H200.host), DISK, 1) < 6, (
+        "a smaller GPU has fewer"
+    )
 
 
-def test_a_sitting_has_as_many_as_fit_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_allocation_has_as_many_as_fit_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     specs = specs_of("quick", "c", 8192)
     runs = [PlannedRun(spec, ExecutionSpec(device="cpu", threads=1), tmp_path, {}) for spec in specs]
-    monkeypatch.setattr(side_by_side, "room_here", lambda *_: HOST)
+    monkeypatch.setattr(side_by_side, "available_memory", lambda *_: HOST)
     machine, words = machine_for(runs, Store(tmp_path), 3)
     assert (machine.jobs, words) == (3, "")
-    monkeypatch.setattr(side_by_side, "room_here", lambda *_: Room(None, GB))
+    monkeypatch.setattr(side_by_side, "available_memory", lambda *_: AvailableMemory(None, GB))
     machine, words = machine_for(runs, Store(tmp_path), 3)
     assert machine.jobs < 3
     assert f"{machine.jobs} runs at a time, not 3: the largest needs" in words

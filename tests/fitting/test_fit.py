@@ -120,7 +120,7 @@ def test_two_expert_counts_do_not_show_saturation(simulate) -> None:
 def test_what_cannot_be_fitted_is_said(simulate) -> None:
     points = simulate("saturated")
     one_size, one_e = points.where(points.size == points.sizes[2]), points.where(points.dense)
-    for law, some, complaint in (
+    for law, some, memory_error in (
         ("saturated", one_size, "one model size only"),
         ("saturated", points.where(np.arange(60) % 11 == 0), "it needs at least 7"),
         ("separable", one_e, "all points of simulated have E = 1"),
@@ -128,7 +128,7 @@ def test_what_cannot_be_fitted_is_said(simulate) -> None:
         ("compute", points, "law compute reads 'flops_per_token'; a law may read active_params, experts"),
         ("saturatd", points, "did you mean 'saturated'"),
     ):
-        with pytest.raises(InputError, match=complaint):
+        with pytest.raises(InputError, match=memory_error):
             fit_law(law, some)
 
 

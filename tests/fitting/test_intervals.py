@@ -8,6 +8,7 @@ from scipy import stats
 
 from routelaw.errors import InputError
 from routelaw.fitting import Points, fit_law, profile
+from routelaw.fitting.fit_report import judge
 from routelaw.fitting.intervals import (
     Draws,
     Interval,
@@ -17,7 +18,6 @@ from routelaw.fitting.intervals import (
     small_sample_probability,
     small_sample_stretch,
 )
-from routelaw.fitting.judgement import judge
 from routelaw.fitting.profile import profile_intervals
 from routelaw.fitting.quantities import Quantity, effective_params, loss_at, n_cut, parameter_quantities
 from routelaw.laws import get_law

@@ -48,11 +48,11 @@ def rows_problem(
 @pytest.mark.parametrize("given", ORDERS, ids=str)
 def test_the_order_by_hand(given: tuple[int, int, float]) -> None:
     expert_N, kept_N, experts = order_problem(*given)
-    order_N, inverse_N, ends_E = expert_order(expert_N, kept_N, experts)
+    order_N, inverse_N, offsets_E = expert_order(expert_N, kept_N, experts)
     queue = [int(e) if keep else experts for e, keep in zip(expert_N, kept_N, strict=True)]
     assert order_N.tolist() == sorted(range(len(queue)), key=queue.__getitem__)  # Python's sort is stable
     assert inverse_N[order_N].tolist() == list(range(len(queue)))
-    assert ends_E.tolist() == np.cumsum([queue.count(e) for e in range(experts)]).tolist()
+    assert offsets_E.tolist() == np.cumsum([queue.count(e) for e in range(experts)]).tolist()
 
 
 @pytest.mark.parametrize("given", SUMS, ids=str)

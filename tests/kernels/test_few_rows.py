@@ -34,17 +34,17 @@ def problem(
     weight_EDF = (torch.randn(len(load), d, f, generator=draw) / d**0.5).to(dtype)
     for table in (x_ND, y_NF):
         table[sum(load) :] = torch.nan
-    ends_E = torch.tensor(load).cumsum(0).to(torch.int32)
-    return x_ND.to(device), weight_EDF.to(device), y_NF.to(device), ends_E.to(device)
+    offsets_E = torch.tensor(load).cumsum(0).to(torch.int32)
+    return x_ND.to(device), weight_EDF.to(device), y_NF.to(device), offsets_E.to(device)
 
 
-def wanted_product(x_ND: Tensor, weight_EDF: Tensor, ends_E: Tensor) -> Tensor:
-    slices = pairwise([0, *ends_E.tolist()])
+def wanted_product(x_ND: Tensor, weight_EDF: Tensor, offsets_E: Tensor) -> Tensor:
+    slices = pairwise([0, *offsets_E.tolist()])
     return torch.cat([x_ND[a:b].double() @ weight_EDF[e].double() for e, (a, b) in enumerate(slices)])
 
 
-def wanted_gradient(x_ND: Tensor, y_NF: Tensor, ends_E: Tensor) -> Tensor:
-    slices = pairwise([0, *ends_E.tolist()])
+def wanted_gradient(x_ND: Tensor, y_NF: Tensor, offsets_E: Tensor) -> Tensor:
+    slices = pairwise([0, *offsets_E.tolist()])
     return torch.stack([x_ND[a:b].double().T @ y_NF[a:b].double() for a, b in slices])
 
 
@@ -69,17 +69,17 @@ def test_on_a_gpu(load: str, widths: tuple[int, int], compiled: bool, _: str, mo
     monkeypatch.setattr(grouped, "FEW", 10_000)
     if not compiled:
         monkeypatch.setattr(torch.Tensor, "new_empty", lambda self, *shape: self.new_full(shape, torch.nan))
-    x_ND, weight_EDF, y_NF, ends_E = problem(LOADS[load], *widths, torch.bfloat16, "cuda")
-    written = int(ends_E[-1])
+    x_ND, weight_EDF, y_NF, offsets_E = problem(LOADS[load], *widths, torch.bfloat16, "cuda")
+    written = int(offsets_E[-1])
     assert grouped.few_rows(x_ND, *weight_EDF.shape)
     leaves = x_ND.clone().requires_grad_(), weight_EDF.clone().requires_grad_()
     product = torch.compile(grouped.grouped_product, fullgraph=True) if compiled else grouped.grouped_product
-    found_NF = product(*leaves, ends_E)
+    found_NF = product(*leaves, offsets_E)
     of_x_ND, of_weight_EDF = torch.autograd.grad(found_NF, leaves, y_NF)
     for found, wanted in (
-        (found_NF[:written], wanted_product(x_ND, weight_EDF, ends_E)),
-        (of_x_ND[:written], wanted_product(y_NF, weight_EDF.transpose(1, 2), ends_E)),
-        (of_weight_EDF, wanted_gradient(x_ND, y_NF, ends_E)),
+        (found_NF[:written], wanted_product(x_ND, weight_EDF, offsets_E)),
+        (of_x_ND[:written], wanted_product(y_NF, weight_EDF.transpose(1, 2), offsets_E)),
+        (of_weight_EDF, wanted_gradient(x_ND, y_NF, offsets_E)),
     ):
         assert found.isfinite().all()
         assert (found.double() - wanted).norm() <= 4e-3 * wanted.norm()

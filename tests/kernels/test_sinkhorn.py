@@ -11,7 +11,7 @@ import torch
 from places import interpret, interpreter, on_gpu
 from torch import Tensor
 
-from routelaw.kernels.sinkhorn import expert_potentials, sinkhorn
+from routelaw.kernels.sinkhorn import expert_potentials, expert_potentials_op, sinkhorn
 
 
 def problem(groups: int, members: int, experts: int, kind: str, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
@@ -51,7 +51,7 @@ def test_the_operation_is_the_plain_form_on_a_cpu() -> None:
 
 def test_a_compiler_sees_one_operation_of_the_right_shape() -> None:
     given = (*problem(3, 40, 7, "even"), 1e-2, 50)
-    torch.library.opcheck(expert_potentials, given, test_utils=("test_schema", "test_faketensor"))
+    torch.library.opcheck(expert_potentials_op, given, test_utils=("test_schema", "test_faketensor"))
 
 
 @pytest.mark.parametrize("case", ["one program to a group", "halves put together", "faint", "capped"])

@@ -61,7 +61,7 @@ def test_shared_slots_serve_a_crowd_that_single_ones_would_drop() -> None:
 
 
 def test_the_surplus_is_dropped_evenly_at_random() -> None:
-    """Of 16 assignments to one expert with 4 slots each is kept a quarter of the time, and pairs are not tied."""
+    """Each of 16 assignments to one expert with 4 slots is kept a quarter of the time, and pairs are not tied."""
     trials = 4000
     ctx = context(16 * trials, groups=trials)
     kept = within_capacity(chosen(torch.zeros(16 * trials, 1, dtype=torch.int64)), ctx, 4, 1, 1.0).view(trials, 16)

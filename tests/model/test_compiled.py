@@ -23,7 +23,7 @@ ON_THE_HOST = "base"
 
 
 def losses(spec: RunSpec, compiled: str | None, steps: int = 3, recompute: bool = False) -> tuple[list[float], int]:
-    """Of a few steps, with the norms of their gradients, and how many graphs they took."""
+    """Losses of a few steps with the norms of their gradients, and how many graphs they took."""
     torch._dynamo.reset()
     model = model_of(spec, torch.float32)
     model.recompute = recompute

@@ -73,7 +73,7 @@ def loss_of(model: Transformer, tokens_BS: Tensor, first_sequence: int = 0) -> t
 
 
 def gradients(model: Transformer, tokens_BS: Tensor, pieces: int = 1) -> dict[str, Tensor]:
-    """Of the whole loss, the batch taken in so many pieces."""
+    """Gradients of the whole loss, the batch taken in so many pieces."""
     model.zero_grad(set_to_none=True)
     size = len(tokens_BS) // pieces
     for first in range(0, len(tokens_BS), size):

@@ -6,7 +6,7 @@ import pytest
 
 from routelaw.errors import InputError
 from routelaw.fitting import fit_law, select_points
-from routelaw.fitting.judgement import judge
+from routelaw.fitting.fit_report import judge
 from routelaw.laws import get_law
 from routelaw.plans.budget import EXPERT_CHOICES, Budget, best_models, check_countable
 from routelaw.plans.literature import published
@@ -130,7 +130,7 @@ def losses(k: int, routing_frequency: float) -> RunTable:
 def test_a_fit_of_ones_own() -> None:
     """It plans its own K and R, has intervals, and a dense model lies below the fewest experts it has seen."""
     fit = fit_law("bilinear", select_points(losses(2, 1.0), "my-router"))
-    mine = Predictor.from_judgement(judge(fit, draws=60))
+    mine = Predictor.from_report(judge(fit, draws=60))
     assert (mine.k, mine.routing_frequency, mine.experts_range) == (2, 1.0, (2, 128))
     best = best_models([mine], Budget(total_params=2e9), PAPER_SIZES, ks=(1, 4), frequencies=(0.5,), top=500)
     for c in best:
@@ -173,7 +173,7 @@ def mixed_losses() -> RunTable:
 
 def test_architectures_and_axes_never_fitted_are_flagged() -> None:
     law = get_law("compute")
-    mine = Predictor.from_judgement(judge(fit_law(law, select_points(mixed_losses(), "my-router", law)), draws=50))
+    mine = Predictor.from_report(judge(fit_law(law, select_points(mixed_losses(), "my-router", law)), draws=50))
     assert mine.architectures == {(1, 0.5), (2, 0.5), (1, 1.0)}
     low, high = mine.axis_ranges["params_per_flop"]
     best = best_models([mine], Budget(total_params=50e9), PAPER_SIZES, experts=(8, 64, 512), top=500)
@@ -200,7 +200,7 @@ def test_far_outside_in_few_digits(routers) -> None:
 def test_too_few_sizes_to_resample_have_profile_intervals() -> None:
     table = losses(1, 0.5)
     points = select_points(table, "my-router", sizes=("15M", "370M"))
-    mine = Predictor.from_judgement(judge(fit_law("bilinear", points)))
+    mine = Predictor.from_report(judge(fit_law("bilinear", points)))
     assert mine.draws is None
     best = best_models([mine], Budget(total_params=1e9), PAPER_SIZES, top=2)
     for c in best:

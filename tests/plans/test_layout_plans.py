@@ -56,15 +56,15 @@ def test_all_that_are_possible_are_listed_best_first() -> None:
     assert set(listed) == {layout for layout in all_layouts(16) if possible(layout)}
     times = [p.step_seconds for p in plan.fitting]
     assert times == sorted(times)
-    assert all(p.needed <= p.room for p in plan.fitting)
-    assert all(p.needed > p.room and p.missing == p.needed - p.room for p in plan.too_large)
+    assert all(p.needed <= p.available for p in plan.fitting)
+    assert all(p.needed > p.available and p.missing == p.needed - p.available for p in plan.too_large)
 
 
 def test_micro_batches_are_the_fewest_that_fit() -> None:
     for p in planned(8).fitting:
         for pieces in (n for n in (1, 2, 4, 8, 16, 32) if n < p.micro_batches):
             memory = footprint(make(), pieces, "bfloat16", gpu=True, layout=p.layout)
-            assert memory.total + CUDA_CONTEXT > p.room
+            assert memory.total + CUDA_CONTEXT > p.available
         assert footprint(make(), p.micro_batches, "bfloat16", gpu=True, layout=p.layout) == p.memory
 
 
@@ -203,4 +203,4 @@ def test_the_paper_in_its_own_recipe() -> None:
     held = best.memory.masters + best.memory.optimizer
     assert held > 12 * plan.spec.counts.total_params / 256
     assert held < 1.2 * 12 * plan.spec.counts.total_params / 256
-    assert KNOWN["h100"].memory == best.room
+    assert KNOWN["h100"].memory == best.available

@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
-from routelaw.report.runs_report import write_report
+from routelaw.report.runs_report import report_steps
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Page:
 
     @property
     def names(self) -> list[str]:
-        """Of the interactive parts, in their order."""
+        """Names of the interactive parts, in their order."""
         return re.findall(r'data-from="(.*?)-data"', self.html)
 
     @property
@@ -60,7 +60,7 @@ class Parsed(HTMLParser):
 
 def written(source: Path, out: Path, **options: Any) -> Page:
     summary: dict[str, Any] = {}
-    for step in write_report(source, out, **options):
+    for step in report_steps(source, out, **options):
         assert 0 <= step.done <= step.total
         summary = step.summary
     return Page(out, (out / "index.html").read_text(encoding="utf-8"), summary)

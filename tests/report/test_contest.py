@@ -7,9 +7,9 @@ from scipy import stats
 
 from routelaw.laws import get_law
 from routelaw.report.analysis import Analysis, analyse
-from routelaw.report.contest import CLEARLY, OPEN, hold_contest, seed_noise, stands_out
+from routelaw.report.comparison_text import gains, winners
+from routelaw.report.contest import CLEARLY, OPEN, compare_pairwise, seed_noise, stands_out
 from routelaw.report.page import Bullets, Grid, Text
-from routelaw.report.standings import gains, winners
 from routelaw.runs.table import RunTable
 
 SIZES = (1e6, 4e6, 16e6)
@@ -39,7 +39,7 @@ def made(lead, *, sizes=SIZES, experts=(2, 4, 8), seeds=1, noise=0.0, dense=4.0,
 
 def test_the_interval_is_that_of_a_t_test_on_the_means_of_the_sizes() -> None:
     leads = np.array([0.010, 0.004, 0.007])
-    contest = hold_contest(made(lambda nth, e: leads[nth] * (1 + 0.1 * np.log2(e))))
+    contest = compare_pairwise(made(lambda nth, e: leads[nth] * (1 + 0.1 * np.log2(e))))
     duel = contest.duels["a", "b"]
     means = leads * (1 + 0.1 * 2)
     test = stats.ttest_1samp(means, 0.0, alternative="greater")
@@ -56,7 +56,7 @@ def test_the_interval_is_that_of_a_t_test_on_the_means_of_the_sizes() -> None:
 def test_equal_techniques_are_rarely_told_apart() -> None:
     """At 90 % one in ten pairs of equals may look different; a few sizes that agree by luck must not make it more."""
     rng = np.random.default_rng(3)
-    told = [hold_contest(made(lambda nth, e: 0.0, noise=3e-3, rng=rng)).duels for _ in range(25)]
+    told = [compare_pairwise(made(lambda nth, e: 0.0, noise=3e-3, rng=rng)).duels for _ in range(25)]
     clear = sum(next(iter(duels.values())).verdict == CLEARLY for duels in told)
     assert clear <= 5
 
@@ -75,7 +75,7 @@ def test_seeds_say_what_chance_is() -> None:
 
 def test_one_size_without_seeds_tells_nothing() -> None:
     analysis = made(lambda nth, e: 0.01, sizes=(1e6,))
-    contest = hold_contest(analysis)
+    contest = compare_pairwise(analysis)
     duel = contest.duels["a", "b"]
     assert (duel.interval, duel.probability, duel.verdict) == (None, None, OPEN)
     said = [block for block in winners(analysis, contest) if isinstance(block, Text)]
@@ -84,7 +84,7 @@ def test_one_size_without_seeds_tells_nothing() -> None:
 
 def test_one_size_with_seeds_tells_by_them() -> None:
     rng = np.random.default_rng(2)
-    contest = hold_contest(made(lambda nth, e: 0.02, sizes=(1e6,), seeds=4, noise=1e-3, rng=rng))
+    contest = compare_pairwise(made(lambda nth, e: 0.02, sizes=(1e6,), seeds=4, noise=1e-3, rng=rng))
     duel = contest.duels["a", "b"]
     spread = contest.noise.spread * np.sqrt(3 * (1 / 4 + 1 / 4)) / 3
     assert duel.by == "seeds"
@@ -95,19 +95,19 @@ def test_one_size_with_seeds_tells_by_them() -> None:
 def test_words_say_who_wins_and_who_cannot_be_told_apart() -> None:
     leads = (0.012, 0.010, 0.011)
     sure = made(lambda nth, e: leads[nth])
-    blocks = winners(sure, hold_contest(sure))
+    blocks = winners(sure, compare_pairwise(sure))
     assert blocks[0].text == "a has the lowest loss, and clearly so."
     expected = "a is clearly better than b: lower loss in 9 of the 9 models they share (3 sizes), by 2.6 %"
     assert blocks[1].items[0].startswith(expected)
     torn = made(lambda nth, e: (0.01, -0.012, 0.004)[nth])
-    blocks = winners(torn, hold_contest(torn))
+    blocks = winners(torn, compare_pairwise(torn))
     assert blocks[0].text.startswith("These runs cannot tell which technique is best")
     assert any("cannot be told apart from" in item for b in blocks if isinstance(b, Bullets) for item in b.items)
 
 
 def test_the_grid_of_winners_names_the_lowest_loss_of_each_cell() -> None:
     analysis = made(lambda nth, e: 0.01 if e > 2 else -0.01)
-    grid = next(b for b in winners(analysis, hold_contest(analysis)) if isinstance(b, Grid))
+    grid = next(b for b in winners(analysis, compare_pairwise(analysis)) if isinstance(b, Grid))
     assert grid.head == ["size", "E = 2", "E = 4", "E = 8"]
     assert [entry.text for entry in grid.rows[0]] == ["1M", "b", "a", "a"]
     assert {entry.under for entry in grid.rows[0][1:]} == {"by 2.3 %"}
@@ -115,7 +115,7 @@ def test_the_grid_of_winners_names_the_lowest_loss_of_each_cell() -> None:
 
 def test_gains_are_negative_where_they_are() -> None:
     worse = made(lambda nth, e: 0.01, dense=3.5)
-    blocks = gains(worse, hold_contest(worse))
+    blocks = gains(worse, compare_pairwise(worse))
     assert blocks[0].text.startswith("No routed model beats the dense one of its size; nearest is a at 1M with E = 8")
     row = blocks[1].rows[0]
     best = 1 - 4.0 * 8**-0.02 / 3.5
@@ -123,7 +123,7 @@ def test_gains_are_negative_where_they_are() -> None:
     mixed = made(lambda nth, e: 0.05, dense=4.0)
     assert (
         "With no number of experts better than dense: b at 1M, b at 4M and b at 16M."
-        in gains(mixed, hold_contest(mixed))[0].text
+        in gains(mixed, compare_pairwise(mixed))[0].text
     )
 
 
@@ -131,5 +131,5 @@ def test_what_was_not_trained_together_is_not_compared() -> None:
     rows = [("d", "dense", 1, 1e6, 4.0), ("x", "a", 2, 1e6, 3.9), ("y", "b", 4, 1e6, 3.8)]
     columns = ["run_id", "router", "experts", "active_params", "loss_validation"]
     analysis = analyse(RunTable.from_frame(pd.DataFrame(rows, columns=columns), "made"))
-    duel = hold_contest(analysis).duels["a", "b"]
+    duel = compare_pairwise(analysis).duels["a", "b"]
     assert (duel.cells, duel.verdict) == (0, OPEN)

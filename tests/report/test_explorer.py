@@ -66,7 +66,7 @@ def test_every_number_of_the_explorer_is_what_the_law_predicts(table: RunTable, 
 
 
 def test_effective_sizes_are_those_of_the_closed_form(table: RunTable, analysis: Analysis) -> None:
-    """Of the bilinear law: log N̄ = log N + (b + c·log N)·log E / a."""
+    """The bilinear law has log N̄ = log N + (b + c·log N)·log E / a."""
     data = explorer_data(analysis)
     n, e = np.meshgrid(np.log10(data["sizes"]), np.log10(data["experts"]), indexing="ij")
     for router in ("s-base", "hash"):
@@ -85,7 +85,7 @@ def test_intervals_hold_the_prediction_and_widen_away_from_the_data(analysis: An
     width = np.log(high / low)
     middle = data["start"]
     assert width[-1, -1] > 2 * width[middle[0], middle[1]]
-    assert "low" not in data["laws"][1]["grids"]["s-base"], "intervals are known of the law in front alone"
+    assert "low" not in data["laws"][1]["grids"]["s-base"], "intervals are known of the selected law alone"
 
 
 def test_the_start_is_a_model_that_was_trained(analysis: Analysis) -> None:

@@ -30,7 +30,7 @@ def few_laws(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def no_stills(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("routelaw.report.runs_report.draw_stills", lambda source, folder: [])
+    monkeypatch.setattr("routelaw.report.runs_report.draw_static_figures", lambda source, folder: [])
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +72,7 @@ def test_the_browser_is_told_to_run_these_scripts_and_no_others(page: Page) -> N
 def test_the_parts_stand_in_their_order(page: Page) -> None:
     titles = re.findall(r"<h2>(.*?)</h2>", page.html)
     assert titles == [
-        "Summary", "Loss against experts", "Explorer", "Laws compared", "Effective parameters", "The slope in log E",
+        "Loss against experts", "Summary", "Explorer", "Laws compared", "Effective parameters", "The slope in log E",
         "Training curves", "Expert load and drops", "All runs",
     ]  # fmt: skip
     assert page.names == [

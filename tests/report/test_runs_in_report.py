@@ -10,24 +10,24 @@ from synthetic_store import LENGTH, Ending, grid, make_spec, true_loss, write_st
 from routelaw.report.curves import MOST_POINTS, curve_data
 from routelaw.report.heat_maps import MOST_BINS, heat_map_data, run_maps
 from routelaw.report.logs import evenly, sampled_log
-from routelaw.report.material import Material, read_material
+from routelaw.report.report_data import ReportData, read_report_data
 from routelaw.report.run_rows import RunRow, rows_of
 from routelaw.report.run_table import run_table_data, runs_frame
 
 
-def read(store: Path) -> Material:
-    return read_material(store)[0]
+def read(store: Path) -> ReportData:
+    return read_report_data(store)[0]
 
 
-def logs_of(material: Material) -> dict[str, list[dict]]:
-    return {row.run_id: sampled_log(row.folder / "log.jsonl") for row in rows_of(material)}
+def logs_of(report_data: ReportData) -> dict[str, list[dict]]:
+    return {row.run_id: sampled_log(row.folder / "log.jsonl") for row in rows_of(report_data)}
 
 
 def test_rows_say_what_folders_say(tmp_path: Path) -> None:
     specs = [make_spec("0.2M", "s-base", 8, k=2), make_spec("0.2M"), make_spec("0.5M", "hash", 4)]
     endings = {specs[2].run_id: Ending("failed", "no disk")}
-    material = read(write_store(tmp_path / "store", specs, endings=endings, noise=0))
-    rows = {row.run_id: row for row in rows_of(material)}
+    report_data = read(write_store(tmp_path / "store", specs, endings=endings, noise=0))
+    rows = {row.run_id: row for row in rows_of(report_data)}
     routed, dense, failed = (rows[spec.run_id] for spec in specs)
     counts = specs[0].counts
     assert (routed.active_params, routed.total_params) == (counts.active_params, counts.total_params)
@@ -57,9 +57,9 @@ def test_the_run_table_has_the_columns_that_say_something(tmp_path: Path) -> Non
 
 def test_a_curve_is_the_evaluations_of_its_run_thinned(tmp_path: Path) -> None:
     spec = make_spec("0.2M", "s-base", 4)
-    material = read(write_store(tmp_path / "store", [spec], evaluations=400, logged=400, noise=0))
-    rows = rows_of(material)
-    data = curve_data(rows, material.table, "loss_validation", logs_of(material), {}, {})
+    report_data = read(write_store(tmp_path / "store", [spec], evaluations=400, logged=400, noise=0))
+    rows = rows_of(report_data)
+    data = curve_data(rows, report_data.table, "loss_validation", logs_of(report_data), {}, {})
     curve = data["curves"][0]
     tokens, losses = curve["validation"]
     assert len(tokens) == MOST_POINTS
@@ -90,8 +90,8 @@ def test_a_heat_map_averages_the_log_over_its_bins(tmp_path: Path) -> None:
 
 
 def test_a_budget_shows_every_router_and_size_before_repeating_one(tmp_path: Path) -> None:
-    material = read(write_store(tmp_path / "store", grid(experts=(2, 4, 8)), logged=10))
-    rows, logs = rows_of(material), logs_of(material)
+    report_data = read(write_store(tmp_path / "store", grid(experts=(2, 4, 8)), logged=10))
+    rows, logs = rows_of(report_data), logs_of(report_data)
     everything = heat_map_data(rows, logs)
     assert (len(everything.data["runs"]), everything.left_out) == (18, 0)
     first = everything.data["runs"][everything.data["first"]]

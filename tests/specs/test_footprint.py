@@ -69,7 +69,7 @@ def assert_exact(spec: RunSpec, precision: str) -> None:
     gradients = size_of(master.grad for master in optimizer.masters.values())
     optimizer.step(1e-3, torch.ones(()))
     masters = [master for name, master in optimizer.masters.items() if master is not optimizer.parameters[name]]
-    statistics = [value for state in optimizer.adamw.state.values() for value in state.values()]
+    statistics = [value for state in optimizer.statistics.values() for value in state.values()]
     found = footprint(spec, 1, precision)
     assert found.parameters == size_of(model.state_dict().values())
     assert (found.masters, found.gradients) == (size_of(masters), gradients)

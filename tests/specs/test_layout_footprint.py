@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from routelaw.model.parallel import Parallel, Team
+from routelaw.model.parallel import Group, Parallel
 from routelaw.model.transformer import Transformer
 from routelaw.specs.architecture import Architecture
 from routelaw.specs.footprint import footprint
@@ -45,7 +45,7 @@ def test_shapes_are_those_of_the_model(name: str, expert: int, tensor: int) -> N
     """Built as one process of the layout builds it, with nobody to talk to."""
     if name == "dense":
         expert = 1
-    teams = [Team(None, 0, size) for size in (expert, 1, expert, tensor)]
+    teams = [Group(None, 0, size) for size in (expert, 1, expert, tensor)]
     model = Transformer(make(ROUTERS[name]), Parallel(*teams))
     layout = Layout(1, expert, tensor)
     said = [p.local(layout) for part in model_parameters(make(ROUTERS[name])) for p in part]

@@ -23,8 +23,8 @@ from routelaw.sweeps import pacing
 from routelaw.sweeps.arithmetic import COMPILED_BEGIN, arithmetic_pace, device_here
 from routelaw.sweeps.estimate import DONE, STARTUP_SECONDS, estimate_sweep, steps_done, too_large
 from routelaw.sweeps.machine import Machine
-from routelaw.sweeps.memory import Room, complaint, fits, floor_here, host_memory, need_of
-from routelaw.sweeps.pace import ARITHMETIC, MEASURED, SAVE_RATE, TRIAL, Pace, between, history, pace_of, shape_of
+from routelaw.sweeps.memory import AvailableMemory, fits, floor_here, host_memory, memory_error, required_memory
+from routelaw.sweeps.pace import ARITHMETIC, MEASURED, SAVE_RATE, TRIAL, StepTime, between, history, pace_of, shape_of
 from routelaw.sweeps.pacing import evaluated_tokens
 from routelaw.sweeps.sweep import PlannedRun
 from routelaw.sweeps.task import Task, carry_out
@@ -33,7 +33,7 @@ from routelaw.training.device import device_name, resolve_device, settings
 from routelaw.training.step import StepInfo
 
 ONE, TWO = Machine(("cpu",), 1), Machine(("cpu", "cpu"), 1)
-ROOMY = Room(None, 10**12)
+ROOMY = AvailableMemory(None, 10**12)
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def store(tmp_path: Path) -> Store:
 @pytest.fixture(autouse=True)
 def roomy(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever memory the machine has: the tests about it have their own."""
-    monkeypatch.setattr(estimating, "room_here", lambda *_: ROOMY)
+    monkeypatch.setattr(estimating, "available_memory", lambda *_: ROOMY)
     monkeypatch.setattr(pacing, "floor_here", lambda: PROCESS_FLOOR)
 
 
@@ -123,10 +123,10 @@ def test_a_damaged_run_tells_nothing(tiny_corpus: Corpus, store: Store) -> None:
 
 
 def test_between_two_numbers_of_experts() -> None:
-    few, many = Pace(1.0, 0.1, 2.0, TRIAL), Pace(4.0, 0.4, 8.0, TRIAL)
+    few, many = StepTime(1.0, 0.1, 2.0, TRIAL), StepTime(4.0, 0.4, 8.0, TRIAL)
     assert between((2, few), (8, many), 2) == few
     assert between((2, few), (8, many), 8) == many
-    assert between((2, few), (8, many), 4) == Pace(2.0, pytest.approx(0.2), 4.0, TRIAL)
+    assert between((2, few), (8, many), 4) == StepTime(2.0, pytest.approx(0.2), 4.0, TRIAL)
 
 
 def test_runs_in_the_store_are_known_and_done(tiny_corpus: Corpus, store: Store) -> None:
@@ -251,7 +251,7 @@ def test_a_device_that_is_not_here(tiny_corpus: Corpus, store: Store) -> None:
     runs = [planned(tiny_corpus, router) for router in ROUTERS.values()]
     found = estimate_sweep(runs, store, machine=ONE, device_name="H100", price=2.0)
     assert {run.how for run in found.runs} == {ARITHMETIC}
-    assert (found.device, found.room.device) == ("h100", 80 * 10**9)
+    assert (found.device, found.available.device) == ("h100", 80 * 10**9)
     assert found.runs[0].memory.masters > 0  # bfloat16, as on any GPU
     assert not any("--measure" in sentence for sentence in found.sentences())  # there is nothing to measure
     with pytest.raises(InputError, match="h100"):
@@ -279,8 +279,8 @@ def test_a_run_that_does_not_fit_is_named_with_what_would_help(
     tiny_corpus: Corpus, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs = [planned(tiny_corpus, RouterSpec("s-base", experts)) for experts in (4, 512)]
-    need = [footprint(run.spec).with_slack + PROCESS_FLOOR for run in runs]
-    monkeypatch.setattr(estimating, "room_here", lambda *_: Room(None, need[1] - 1))
+    required = [footprint(run.spec).with_slack + PROCESS_FLOOR for run in runs]
+    monkeypatch.setattr(estimating, "available_memory", lambda *_: AvailableMemory(None, required[1] - 1))
     found = estimate_sweep(runs, store, machine=TWO)
     said = too_large(found)
     assert said is not None
@@ -289,14 +289,14 @@ def test_a_run_that_does_not_fit_is_named_with_what_would_help(
     assert said.endswith("for each of 2 runs at a time: take fewer experts or fewer --jobs.")
     assert said in found.sentences()
     assert said == found.to_json()["too_large"]
-    monkeypatch.setattr(estimating, "room_here", lambda *_: Room(None, need[1]))
+    monkeypatch.setattr(estimating, "available_memory", lambda *_: AvailableMemory(None, required[1]))
     assert too_large(estimate_sweep(runs, store, machine=TWO)) is None
 
 
 def test_a_long_batch_is_helped_by_micro_batches(
     tiny_corpus: Corpus, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(estimating, "room_here", lambda *_: Room(None, 1000))
+    monkeypatch.setattr(estimating, "available_memory", lambda *_: AvailableMemory(None, 1000))
     said = too_large(estimate_sweep([planned(tiny_corpus, "dense")], store, machine=ONE))
     assert said is not None
     assert said.endswith("and there is 1 kB: take more execution.micro_batches.")
@@ -305,22 +305,29 @@ def test_a_long_batch_is_helped_by_micro_batches(
 def test_what_lacks_beside_a_gpu_is_said_of_the_host(tiny_corpus: Corpus) -> None:
     spec = make_spec(tiny_corpus, RouterSpec("switch", 8))
     memory = footprint(spec, 1, "bfloat16", gpu=True)
-    need = need_of(memory, gpu=True, shared=False)
-    assert fits(need, Room(need.device, need.host))
-    assert complaint("a run", memory, need, Room(need.device, need.host), jobs=1, experts=8) is None
-    short = complaint("a run", memory, need, Room(need.device, need.host - 1), jobs=1, experts=8)
+    required = required_memory(memory, gpu=True, shared=False)
+    assert fits(required, AvailableMemory(required.device, required.host))
+    assert (
+        memory_error("a run", memory, required, AvailableMemory(required.device, required.host), jobs=1, experts=8)
+        is None
+    )
+    short = memory_error(
+        "a run", memory, required, AvailableMemory(required.device, required.host - 1), jobs=1, experts=8
+    )
     assert short is not None
     assert "of this machine's memory (the process itself 1.2 GB, model and optimiser on their way to disk" in short
-    short = complaint("a run", memory, need, Room(need.device - 1, need.host), jobs=1, experts=8)
+    short = memory_error(
+        "a run", memory, required, AvailableMemory(required.device - 1, required.host), jobs=1, experts=8
+    )
     assert short is not None
     assert "of the GPU's memory (the process itself 800 MB, " in short
-    assert need_of(memory, gpu=True, shared=True).device > need.device
+    assert required_memory(memory, gpu=True, shared=True).device > required.device
 
 
 def test_a_run_that_does_not_fit_is_not_tried(
     tiny_corpus: Corpus, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(estimating, "room_here", lambda *_: Room(None, 1000))
+    monkeypatch.setattr(estimating, "available_memory", lambda *_: AvailableMemory(None, 1000))
     found = estimate_sweep([planned(tiny_corpus)], store, machine=ONE, measure=True)
     assert [run.how for run in found.runs] == [ARITHMETIC]
 

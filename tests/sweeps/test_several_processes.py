@@ -23,7 +23,7 @@ from routelaw.sweeps.machine import Machine
 from routelaw.sweeps.sweep import PlannedRun
 from routelaw.sweeps.task import Task, carry_out
 
-ON_TWO = replace(EXECUTION, expert=2, save_every=5, patience=60.0)
+ON_TWO = replace(EXECUTION, expert=2, save_every=5, hang_timeout=60.0)
 ROUTED = RouterSpec("s-base", 4, group_tokens=16)
 
 

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from routelaw.errors import InputError
 from routelaw.evaluation.likelihood import likelihood
-from routelaw.model.cuts import cuts_of
+from routelaw.model.cuts import tensor_shards
 from routelaw.model.parallel import Parallel
 from routelaw.model.transformer import Transformer
 from routelaw.specs.architecture import Architecture
@@ -170,7 +170,7 @@ def gaps(
     of gradients; and, last, the share that was dropped."""
     alone, evaluated = by_itself(spec, dtype, micro_batches, device)
     model = Transformer(spec, parallel)
-    cuts = cuts_of(model)
+    cuts = tensor_shards(model)
     if shards:
         shard(model.to(device, torch.promote_types(dtype, torch.float32)), meshes, dtype)
     else:
@@ -186,7 +186,7 @@ def gaps(
 
 @dataclass(frozen=True)
 class Stretch:
-    """Of a run: continued from what lies in the folder, up to a step, and saved there if asked."""
+    """A part of a run: resumed from what lies in the folder, up to a step, and saved there if asked."""
 
     layout: Layout
     folder: Path

@@ -71,8 +71,8 @@ sys.exit(1)
 def test_they_end_with_whoever_started_them(tmp_path: Path) -> None:
     code = f"""
 import os, sys, time
-from routelaw.training.ranks import hold_lifeline
-hold_lifeline()
+from routelaw.training.ranks import exit_with_parent
+exit_with_parent()
 open({str(tmp_path)!r} + '/' + str(os.getpid()), 'w')
 time.sleep(100)
 """
@@ -104,7 +104,7 @@ def words(corpus: Corpus, folder: Path, **layout: int) -> list[str]:
         "sequence-length": 16, "device": "cpu", "evaluate-every": EVALUATED, "save-every": SAVED, "out": folder,
         **layout,
     }  # fmt: skip
-    fields = ("router.group_tokens=16", "execution.log_every=1", f"execution.patience={PATIENCE}")
+    fields = ("router.group_tokens=16", "execution.log_every=1", f"execution.hang_timeout={PATIENCE}")
     given = [str(word) for name, value in options.items() for word in (f"--{name}", value)]
     return ["train", *given, *(word for f in fields for word in ("--set", f))]
 

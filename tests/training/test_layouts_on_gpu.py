@@ -11,13 +11,13 @@ import torch.distributed as dist
 from layout_cases import CASES, Trial, compare, gaps, spawned, spec_of
 from torch.distributed.device_mesh import init_device_mesh
 
-from routelaw.model.parallel import Parallel, Team
+from routelaw.model.parallel import Group, Parallel
 from routelaw.specs.layout import Layout
 from routelaw.training.mesh import NAMES, Meshes
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # compiling, torch warns of itself
 MOST = {torch.float32: 2e-4, torch.bfloat16: 3e-2}
-"""Of losses; sums are made in another order on a GPU each time."""
+"""Largest difference of losses: sums are made in another order on a GPU each time."""
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_groups_of_one(device: str, dtype: torch.dtype) -> None:
     try:
         mesh = init_device_mesh(device, (1, 1, 1), mesh_dim_names=NAMES)
         batch = mesh["data", "expert"]._flatten("batch")
-        teams = (Team(part.get_group(), 0, 1) for part in (batch, mesh["data"], mesh["expert"], mesh["tensor"]))
+        teams = (Group(part.get_group(), 0, 1) for part in (batch, mesh["data"], mesh["expert"], mesh["tensor"]))
         parallel, meshes = Parallel(*teams), Meshes(mesh["data"], batch)
         for name, router in CASES.items():
             found = gaps(spec_of(router, 3), parallel, meshes, dtype, 1, torch.device(device), shards=True)

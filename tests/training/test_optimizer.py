@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from routelaw.model.parallel import Parallel, Team
+from routelaw.model.parallel import Group, Parallel
 from routelaw.model.transformer import Transformer
 from routelaw.specs.architecture import Architecture
 from routelaw.specs.run import ModelSpec, RouterSpec, RunSpec, TrainSpec
@@ -42,7 +42,7 @@ def steps(model: Small, count: int, rate: float = 1e-2) -> Optimizer:
     for x in batches(count):
         optimizer.clear()
         model(x.to(dtype)).backward()
-        optimizer.gather()
+        optimizer.accumulate_gradients()
         optimizer.step(rate, optimizer.gradient_norm())
     return optimizer
 
@@ -88,7 +88,7 @@ def test_the_fused_step_is_the_plain_one_and_can_be_withheld(dtype: torch.dtype)
         for model, optimizer in zip(models, (plain, fused), strict=True):
             optimizer.clear()
             model(x.to(dtype)).backward()
-            optimizer.gather()
+            optimizer.accumulate_gradients()
             norm = optimizer.gradient_norm()
             assert norm > TRAIN.clip, "the test should clip"
             if optimizer is plain:
@@ -100,7 +100,7 @@ def test_the_fused_step_is_the_plain_one_and_can_be_withheld(dtype: torch.dtype)
                 assert all(torch.equal(before[name], value) for name, value in optimizer.state().items())
                 optimizer.clear()
                 model(x.to(dtype)).backward()
-                optimizer.gather()
+                optimizer.accumulate_gradients()
                 norm = optimizer.gradient_norm()
             optimizer.step(1e-2, norm, yes)
     for name, value in plain.state().items():
@@ -145,7 +145,7 @@ def test_micro_batches_add_up_in_float32() -> None:
     optimizer = Optimizer(model, TRAIN)
     for value in (256.0, 1.0, 1.0, 1.0):
         model.bias.grad = torch.full_like(model.bias, value)
-        optimizer.gather()
+        optimizer.accumulate_gradients()
     assert optimizer.masters["bias"].grad.tolist() == [259.0] * 3
 
 
@@ -158,9 +158,7 @@ def test_state_survives_a_change_of_precision() -> None:
     resumed.load(optimizer.state(), half.state_dict())
     for name, master in optimizer.masters.items():
         assert torch.equal(dict(full.named_parameters())[name], master)
-        assert torch.equal(
-            resumed.adamw.state[resumed.masters[name]]["exp_avg"], optimizer.adamw.state[master]["exp_avg"]
-        )
+        assert torch.equal(resumed.statistics[name]["exp_avg"], optimizer.statistics[name]["exp_avg"])
     again = Small(torch.bfloat16)
     back = Optimizer(again, TRAIN)
     back.load(resumed.state(), full.state_dict())
@@ -181,7 +179,7 @@ def test_the_fused_step_adds_micro_batches_up_in_float32() -> None:
     optimizer = Optimizer(model, TRAIN, fused=True)
     for value in (256.0, 1.0, 1.0, 1.0):
         model.bias.grad = torch.full_like(model.bias, value)
-        optimizer.gather()
+        optimizer.accumulate_gradients()
     assert optimizer.gradients["bias"].tolist() == [259.0] * 3
 
 
@@ -205,7 +203,7 @@ def test_micro_batches_add_up_in_place_and_in_float32(fused: bool) -> None:
         model(x.bfloat16()).backward()
         assert model.weight.grad is not None
         total += model.weight.grad.float()
-        optimizer.gather()
+        optimizer.accumulate_gradients()
         kept = optimizer.gradients["weight"] if fused else optimizer.masters["weight"].grad
         assert kept is not None
         places.append(kept.data_ptr())
@@ -223,7 +221,7 @@ def test_moments_in_bfloat16_step_nearly_alike() -> None:
         for x in batches(60):
             optimizer.clear()
             model(x.bfloat16()).backward()
-            optimizer.gather()
+            optimizer.accumulate_gradients()
             optimizer.step(1e-3, optimizer.gradient_norm())
     assert {value.dtype for name, value in narrow.state().items() if name.startswith("exp")} == {torch.bfloat16}
     for name, master in wide.masters.items():
@@ -238,6 +236,6 @@ def test_only_a_process_by_itself_decides_on_the_device(monkeypatch: pytest.Monk
     """Tensor-parallel ones have whole masters, too, and must add up their norms."""
     monkeypatch.setattr("routelaw.training.optimizer._whole_on_gpu", lambda masters: True)
     spec = RunSpec(ModelSpec(Architecture(8, 1, 2, 4), 20, 8), RouterSpec(), TRAIN, "corpus")
-    assert Optimizer(Transformer(spec), spec.train).decides
-    two = Parallel(tensor=Team(None, 0, 2))
-    assert not Optimizer(Transformer(spec, two), spec.train).decides
+    assert Optimizer(Transformer(spec), spec.train).skips_on_device
+    two = Parallel(tensor=Group(None, 0, 2))
+    assert not Optimizer(Transformer(spec, two), spec.train).skips_on_device

@@ -6,7 +6,7 @@ import pytest
 
 from routelaw.errors import DiskFull, InputError, LostContact
 from routelaw.training import ranks
-from routelaw.training.ranks import Rank, speaking
+from routelaw.training.ranks import Rank, report_error_once
 
 
 @pytest.fixture
@@ -27,28 +27,28 @@ def test_the_environment_says_who_it_is(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_the_first_speaks_at_once(waited: list[float]) -> None:
-    with pytest.raises(InputError, match=r"^it is wrong$"), speaking(Rank(0, 4)):
+    with pytest.raises(InputError, match=r"^it is wrong$"), report_error_once(Rank(0, 4)):
         raise InputError("it is wrong")
     assert waited == []
 
 
 def test_another_gives_the_first_time_and_then_speaks_for_itself(waited: list[float]) -> None:
-    with pytest.raises(DiskFull, match=r"^process 2 of 4: no room$"), speaking(Rank(2, 4)):
+    with pytest.raises(DiskFull, match=r"^process 2 of 4: no room$"), report_error_once(Rank(2, 4)):
         raise DiskFull("no room")
-    assert waited == [ranks.SILENCE]
+    assert waited == [ranks.ERROR_GRACE_S]
 
 
 @pytest.mark.parametrize("number", [0, 3])
 def test_who_lost_its_partners_lets_them_be_named_first(waited: list[float], number: int) -> None:
     named = rf"process {number} of 4 lost contact .*closed by peer\)\.$"
-    with pytest.raises(LostContact, match=named), speaking(Rank(number, 4)):
+    with pytest.raises(LostContact, match=named), report_error_once(Rank(number, 4)):
         raise RuntimeError("[../gloo/transport/tcp/pair.cc:547] Connection closed by peer\nmore")
-    assert waited == [ranks.SILENCE]
+    assert waited == [ranks.ERROR_GRACE_S]
 
 
 def test_a_fault_of_its_own_is_not_taken_for_a_lost_partner(waited: list[float]) -> None:
-    with pytest.raises(RuntimeError, match="shapes"), speaking(Rank(1, 4)):
+    with pytest.raises(RuntimeError, match="shapes"), report_error_once(Rank(1, 4)):
         raise RuntimeError("shapes do not match")
-    with pytest.raises(RuntimeError, match="gloo"), speaking(Rank()):
+    with pytest.raises(RuntimeError, match="gloo"), report_error_once(Rank()):
         raise RuntimeError("gloo")
     assert waited == []

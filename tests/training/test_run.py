@@ -140,10 +140,14 @@ def test_wrong_input_writes_nothing(tiny_corpus: Corpus, tmp_path: Path) -> None
     refused("execution.save_every must be at least 1", replace(EXECUTION, save_every=0))
     refused("execution.compile is one of auto", replace(EXECUTION, compile="all"))
     refused("needs a GPU", replace(EXECUTION, compile="step"))
-    refused("execution.moments is one of float32, bfloat16", replace(EXECUTION, moments="int8"))
-    refused("for runs of one GPU", replace(EXECUTION, moments="bfloat16"))
+    refused(
+        "execution.optimizer_state_dtype is one of float32, bfloat16", replace(EXECUTION, optimizer_state_dtype="int8")
+    )
+    refused("for runs of one GPU", replace(EXECUTION, optimizer_state_dtype="bfloat16"))
     with pytest.raises(InputError, match="for runs of one GPU"):  # before a sweep is planned
-        check_run(make_spec(tiny_corpus), replace(EXECUTION, moments="bfloat16"), {"validation": tiny_corpus})
+        check_run(
+            make_spec(tiny_corpus), replace(EXECUTION, optimizer_state_dtype="bfloat16"), {"validation": tiny_corpus}
+        )
     refused("precision is auto", replace(EXECUTION, precision="int8"))
     if not torch.cuda.is_available():
         refused("no GPU", replace(EXECUTION, device="cuda"))

@@ -1,0 +1,160 @@
+"""What the analysis costs as it grows: processor seconds of whole commands on more and more runs and points.
+
+Each is a process of its own, as a user starts it, on a store or table made here; its user and system time are counted,
+so neither other programs nor the number of processors matter much. `over linear` is by how much more the time grew
+than the work since the row before; what a command takes to begin is in both rows, so it may lie far below 1.
+
+Rows: `runs list`, `fit` and `report` of stores, `compare` of the losses released with the paper (where they have been
+fetched, else of a table of their shape), and the cross validation of a law on many points.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import random
+import resource
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from routelaw.bench.clock import attempt, here
+from routelaw.bench.synthetic_store import write_store
+from routelaw.bench.table import Row, Table, gathered, row
+from routelaw.runs.fetch import find_released
+
+SECONDS, PER_THOUSAND, GROWTH = "processor (s)", "per 1,000 (s)", "over linear"
+VALIDATE = """
+import sys
+from routelaw.fitting import fit_law, select_points
+from routelaw.fitting.validation import validate
+from routelaw.runs.files import read_runs
+validate(fit_law("saturated", select_points(read_runs(sys.argv[1]), "s-base")))
+"""
+
+
+@dataclass(frozen=True)
+class Options:
+    runs: tuple[int, ...] = (100, 1000, 10_000)
+    """Runs of the stores that are listed and fitted."""
+    reported: tuple[int, ...] = (100, 1000)
+    points: tuple[int, ...] = (50, 500, 5000)
+    evaluations: int = 5
+    report_evaluations: int = 15
+    logged: int = 200
+    """Rows of the logs that a report reads."""
+    compare: bool = True
+    repeats: int = 2
+    """The least of so many counts: a processor is shared."""
+
+
+FULL = ON_CPU = Options()
+QUICK = Options(runs=(20,), reported=(), points=(30,), compare=False, repeats=1)
+
+
+def rows(options: Options) -> Iterator[Row]:
+    with tempfile.TemporaryDirectory() as name:
+        place = Path(name)
+        for count in options.runs:
+            write_store(place / f"listed-{count}", count, options.evaluations, 3)
+        for count in options.reported:
+            write_store(place / f"reported-{count}", count, options.report_evaluations, options.logged)
+        yield from _grown(
+            "runs list", "runs", {n: ("runs", "list", f"{place}/listed-{n}") for n in options.runs}, options
+        )
+        fits = {n: ("fit", f"{place}/listed-{n}", "--router", "s-base") for n in options.runs}
+        yield from _grown("fit", "runs", fits, options)
+        reports = {
+            n: ("report", f"{place}/reported-{n}", "--out", f"{place}/page-{n}", "--force") for n in options.reported
+        }
+        yield from _grown("report", "runs", reports, options)
+        if options.compare:
+            table = find_released() or _table(place / "table.csv", 60, ("s-base", "rl-r", "hash"))
+            yield attempt(
+                "compare", lambda: row("compare", {SECONDS: _least(("compare", str(table)), options.repeats)})
+            )
+        points = {n: ("-c", VALIDATE, str(_table(place / f"points-{n}.csv", n))) for n in options.points}
+        yield from _grown("validate", "points", points, options)
+
+
+def _grown(name: str, what: str, commands: Mapping[int, Sequence[str]], options: Options) -> Iterator[Row]:
+    before: tuple[int, float] | None = None
+    for count, command in commands.items():
+        made = attempt(
+            f"{name}, {count:,} {what}", partial(_measured, name, what, count, command, before, options.repeats)
+        )
+        yield made
+        before = (count, made.figures[SECONDS]) if SECONDS in made.figures else None
+
+
+def _measured(
+    name: str, what: str, count: int, command: Sequence[str], before: tuple[int, float] | None, repeats: int
+) -> Row:
+    seconds = _least(command, repeats)
+    figures = {SECONDS: seconds, PER_THOUSAND: 1000 * seconds / count}
+    if before is not None:
+        figures[GROWTH] = (seconds / before[1]) / (count / before[0])
+    return row(f"{name}, {count:,} {what}", figures)
+
+
+def _least(command: Sequence[str], repeats: int) -> float:
+    return min(processor_seconds(command) for _ in range(repeats))
+
+
+def processor_seconds(command: Sequence[str]) -> float:
+    """User and system time of a command of ours, or of Python where it begins with -c; its failure is an error."""
+    own = [] if command[0] == "-c" else ["-m", "routelaw"]
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    environment = os.environ | {"OPENBLAS_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, *own, *command], capture_output=True, text=True, env=environment, check=False
+    )
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command[:2])} ended with {done.returncode}: {done.stderr.strip()[-150:]}")
+    return (after.ru_utime - before.ru_utime) + (after.ru_stime - before.ru_stime)
+
+
+def _table(path: Path, points: int, routers: Sequence[str] = ("s-base",)) -> Path:
+    """Losses of so many models of each router at ten sizes, that follow the paper's law with noise of half a percent.
+    Dense ones are every router's E = 1."""
+    lines = ["run_id,router,experts,active_params,total_params,flops_per_token,size,loss_validation"]
+    for router in routers:
+        lines += _models(router, points, dense=router == routers[0])
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def _models(router: str, points: int, *, dense: bool) -> Iterator[str]:
+    draw, sizes = random.Random(router), 10
+    for number in range(0 if dense else sizes, points):
+        size, experts = number % sizes, 1 + number // sizes
+        active = round(10 ** (7.2 + 1.9 * size / (sizes - 1)))
+        effective = 1 / (1 / (experts - 1 + 1 / (1 / 2.2 - 1 / 230)) + 1 / 230)
+        u, v = math.log10(active), math.log10(effective)
+        loss = 10 ** (1.117 - 0.083 * u - 0.12 * v + 0.0101 * u * v + draw.gauss(0, 2e-3))
+        named = "dense" if experts == 1 else router
+        total = active + round(active * (experts - 1) / 3)
+        cells = (f"{named}-{number}", named, experts, active, total, 2 * active, f"{active / 1e6:.0f}M", repr(loss))
+        yield ",".join(map(str, cells))
+
+
+def table(options: Options, rows: Iterable[Row]) -> Table:
+    columns = {
+        SECONDS: f"user and system time of the whole command, least of {options.repeats}",
+        PER_THOUSAND: "for every thousand runs or points",
+        GROWTH: "growth of the time over growth of the work since the row before: at most 1 is linear",
+    }
+    setting = (
+        f"Stores of synthetic runs ({options.evaluations} evaluations each; {options.report_evaluations} and "
+        f"{options.logged} rows of log for reports), one thread of BLAS"
+    )
+    return gathered("analysis", setting, "the row before, were the time linear", columns, rows, here())
+
+
+def measure(options: Options) -> Table:
+    return table(options, rows(options))
