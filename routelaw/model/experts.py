@@ -22,7 +22,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from routelaw.kernels.cpu_experts import expert_ffw
+from routelaw.kernels.cpu_experts import expert_ffw, routed_ffw
 from routelaw.kernels.cpu_product import linear
 from routelaw.kernels.dispatch import expert_order, summed_rows
 from routelaw.model.exchange import exchange_plan, permuted
@@ -82,6 +82,8 @@ class Experts(nn.Module):
         T, D = normed_TD.shape
         N = routing.token_N.shape[0]
         order_N, inverse_N, offsets_E = expert_order(routing.expert_N, kept_N, self.experts)
+        if _is_eager_on_cpu(normed_TD) and self.ffws == 1 and self.group is SINGLE and self.tensor is SINGLE:
+            return routed_ffw(normed_TD, self.up[0], self.down[0], routing.weight_N, order_N, offsets_E)
         rows_ND = _Dispatch.apply(normed_TD, order_N, inverse_N, kept_N)
         residual_ND = _Dispatch.apply(residual_TD, order_N, inverse_N, kept_N) if self.ffws > 1 else None
         if self.group.process_group is not None:
@@ -125,10 +127,14 @@ class Experts(nn.Module):
 
     def _ffw(self, i: int, x_ND: Tensor, offsets_E: Tensor) -> Tensor:
         x_ND = self.tensor.copy_to_group(x_ND)
-        if x_ND.device.type == "cpu" and not torch.compiler.is_compiling():
+        if _is_eager_on_cpu(x_ND):
             return self.tensor.reduce_from_group(expert_ffw(x_ND, self.up[i], self.down[i], offsets_E))
         hidden_NF = F.gelu(grouped_product(x_ND, self.up[i], offsets_E))
         return self.tensor.reduce_from_group(grouped_product(hidden_NF, self.down[i], offsets_E))
+
+
+def _is_eager_on_cpu(x: Tensor) -> bool:
+    return x.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
 def _rows(table_ED: Tensor, sorted_expert_N: Tensor, offsets_E: Tensor) -> Tensor:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 import torch
 from torch import Tensor
 
 from routelaw.kernels import cpu_product
-from routelaw.kernels.cpu_experts import expert_ffw
+from routelaw.kernels.cpu_experts import expert_ffw, routed_ffw
 from routelaw.kernels.cpu_product import linear, matmul, matmul_into, outer, outer_into
 
 pytestmark = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="torch is built without oneDNN")
@@ -115,6 +117,36 @@ def naive(x_ND: Tensor, up_EDF: Tensor, down_EFD: Tensor, counts: list[int]) -> 
         parts.append(torch.nn.functional.gelu(part @ up_EDF[expert]) @ down_EFD[expert])
         first += count
     return torch.cat([*parts, x_ND[first:] * 0])
+
+
+@pytest.mark.usefixtures("onednn")
+@pytest.mark.parametrize("k", [1, 2])
+@pytest.mark.parametrize("weighted", [True, False])
+@pytest.mark.parametrize("dropped", [0, 9])
+def test_experts_that_fetch_and_return_their_rows_are_those_of_float64(k: int, weighted: bool, dropped: int) -> None:
+    """Assignments in any order, the last of which are dropped, against a loop over them."""
+    tokens, width, hidden, experts = 37, 8, 12, 4
+    generator = torch.Generator().manual_seed(k)
+    order_N = torch.randperm(tokens * k, generator=generator)
+    ends = [0, 5, 5, 20, tokens * k - dropped]
+    x, up, down = normal(tokens, width), normal(experts, width, hidden, seed=1), normal(experts, hidden, width, seed=2)
+    leaves = [t.requires_grad_() for t in (x, up, down, *([normal(tokens * k, seed=4)] if weighted else []))]
+    against = normal(tokens, width, seed=3)
+    ours = routed_ffw(*leaves[:3], leaves[3] if weighted else None, order_N, torch.tensor(ends[1:], dtype=torch.int32))  # pyrefly: ignore
+    exact_leaves = [t.detach().double().requires_grad_() for t in leaves]
+    exact = torch.zeros(tokens, width, dtype=torch.float64)
+    for expert, (begin, end) in enumerate(pairwise(ends)):
+        for n in order_N[begin:end].tolist():
+            row = torch.nn.functional.gelu(exact_leaves[0][n // k] @ exact_leaves[1][expert]) @ exact_leaves[2][expert]
+            one_D = row * exact_leaves[3][n] if weighted else row
+            exact = exact.index_add(0, torch.tensor([n // k]), one_D[None])
+    near(ours.detach(), exact.detach())
+    for one, other in zip(
+        torch.autograd.grad(ours, leaves, against),
+        torch.autograd.grad(exact, exact_leaves, against.double()),
+        strict=True,
+    ):
+        near(one, other)
 
 
 def test_rows_of_other_experts_leave_no_trace() -> None:

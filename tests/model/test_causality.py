@@ -7,7 +7,6 @@ from itertools import pairwise
 
 import pytest
 import torch
-import torch.nn.functional as F
 from tiny_models import NAMES, model_of, spec_of, tokens
 
 from routelaw.evaluation.causality import audit
@@ -29,16 +28,11 @@ def row_by_row(x_ND: torch.Tensor, weight_EDF: torch.Tensor, offsets_E: torch.Te
     return torch.cat([*rows, x_ND.new_zeros(len(x_ND) - ends[-1], weight_EDF.shape[2])])
 
 
-def ffw_row_by_row(
-    x_ND: torch.Tensor, up_EDF: torch.Tensor, down_EFD: torch.Tensor, offsets_E: torch.Tensor
-) -> torch.Tensor:
-    return row_by_row(F.gelu(row_by_row(x_ND, up_EDF, offsets_E)), down_EFD, offsets_E)
-
-
 @pytest.mark.parametrize(("k", "positions"), [(1, "xl"), (2, "rope")])
 @pytest.mark.parametrize("name", NAMES)
 def test_evaluation_is_causal_exactly(monkeypatch: pytest.MonkeyPatch, name: str, k: int, positions: str) -> None:
-    monkeypatch.setattr(experts_module, "expert_ffw", ffw_row_by_row)
+    monkeypatch.setattr(experts_module, "_is_eager_on_cpu", lambda x: False)
+    monkeypatch.setattr(experts_module, "grouped_product", row_by_row)
     model = model_of(longer(name, k=k, positions=positions, capacity_factor=0.5))
     found = audit(model, tokens(2, 32), EVERY_CUT)
     assert found.causal
