@@ -96,7 +96,7 @@ KEPT = [
     (make(RouterSpec("switch", 8, capacity_factor=0.5)), 1),
     (make(RouterSpec("switch", 8, k=4)), 1),
     (make(RouterSpec("switch", 4, ffws_per_expert=3)), 1),
-    (make(RouterSpec("s-base", 512), length=64, batch=16), 1),
+    (make(RouterSpec("s-base", 512, capacity_factor=4.0), length=64, batch=16), 1),  # what is dropped is not kept
     (make(RouterSpec("s-base", 8, group_tokens=64, routing_frequency=1.0)), 4),
     (make(RouterSpec("base", 64, options={"weight": "sigmoid"})), 1),
     (make(RouterSpec("rl-r", 512), length=64), 1),
