@@ -73,10 +73,10 @@ def rows(options: Options) -> Iterator[Row]:
         }
         yield from _grown("report", "runs", reports, options)
         if options.compare:
-            table = find_released() or _table(place / "table.csv", 60, ("s-base", "rl-r", "hash"))
-            yield attempt(
-                "compare", lambda: row("compare", {SECONDS: _least(("compare", str(table)), options.repeats)})
-            )
+            released = find_released()
+            table = released or _table(place / "table.csv", 60, ("s-base", "rl-r", "hash"))
+            name = "compare, released losses" if released else "compare, made-up losses of the released shape"
+            yield attempt(name, lambda: row(name, {SECONDS: _least(("compare", str(table)), options.repeats)}))
         points = {n: ("-c", VALIDATE, str(_table(place / f"points-{n}.csv", n))) for n in options.points}
         yield from _grown("validate", "points", points, options)
 
