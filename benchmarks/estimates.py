@@ -7,7 +7,7 @@ A small sweep (dense, hash and s-base) on the text of Python's standard library 
 steps, then trained; then it is estimated once more with another seed, from the runs that are there, and trained again.
 Of the E given, those between the first and the last are interpolated. Wanted: trial steps within 25 % for the whole
 sweep. The largest resident size of a worker is compared with the largest estimate (on a GPU: of the host's memory;
-for the GPU's own see tests/specs/test_footprint.py).
+for the GPU's own see tests/costs/test_footprint.py).
 Other work on the machine makes the figures worthless: the load is printed. `--record` appends a line to results.jsonl.
 """
 

@@ -26,7 +26,7 @@ import torch._dynamo  # noqa: F401  the optimiser would import it in every proce
 from ledger import append, use_one_thread
 
 from routelaw.corpus import Corpus, Reading, build_corpus
-from routelaw.specs.architecture import Architecture
+from routelaw.specs.counting import Architecture
 from routelaw.specs.run import ExecutionSpec, ModelSpec, RouterSpec, RunSpec, TrainSpec
 from routelaw.training.checkpoint import list_checkpoints, read_state
 from routelaw.training.run import run

@@ -15,8 +15,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from routelaw.costs.communication import EXCHANGE, GATHER, REDUCE, SMALL, TENSOR
 from routelaw.model.parallel import Parallel
-from routelaw.specs.communication import EXCHANGE, GATHER, REDUCE, SMALL, TENSOR
 from routelaw.training.optimizer import local_part
 
 LOOPBACK = Path("/sys/class/net/lo/statistics/tx_bytes")

@@ -26,8 +26,8 @@ from layout_ranks import Case, Measured, measured
 from rich.console import Console
 from rich.table import Table
 
-from routelaw.specs.communication import DEAL, EXCHANGE, REDUCE, communication, sent_by_kind
-from routelaw.specs.footprint import footprint
+from routelaw.costs.communication import EXCHANGE, REDUCE, SHUFFLE, communication, sent_by_kind
+from routelaw.costs.memory import footprint
 from routelaw.specs.layout import Layout
 from routelaw.specs.run import ModelSpec, RouterSpec, RunSpec, TrainSpec
 from routelaw.specs.sizes import get_size
@@ -45,7 +45,7 @@ KEPT_WANTED = 0.15
 def predicted(case: Case, dropped: float) -> dict[str, float]:
     """Bytes sent by kind, as they are counted: rows of the shuffle among those of the experts."""
     sent = sent_by_kind(communication(case.spec, case.layout, case.micro_batches, case.precision, dropped=dropped))
-    sent[EXCHANGE] += sent.pop(DEAL)
+    sent[EXCHANGE] += sent.pop(SHUFFLE)
     return sent
 
 

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from routelaw.bench.clock import CUDA, DEVICE, DTYPE
-from routelaw.specs.architecture import Architecture
+from routelaw.specs.counting import Architecture
 
 STEP = 64
 """FFW widths are multiples of this: the tensor cores' tiles."""

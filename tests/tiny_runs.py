@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from routelaw.corpus import Corpus, Reading, build_corpus
-from routelaw.specs.architecture import Architecture
+from routelaw.specs.counting import Architecture
 from routelaw.specs.run import ExecutionSpec, ModelSpec, RouterSpec, RunSpec, TrainSpec
 
 VOCABULARY = 320

@@ -36,7 +36,7 @@ from routelaw.corpus.manifest import _digest
 from routelaw.errors import InputError
 from routelaw.runs.files import read_runs, write_runs
 from routelaw.runs.table import RunTable
-from routelaw.specs.architecture import Architecture
+from routelaw.specs.counting import Architecture
 from routelaw.specs.files import from_mapping, from_stored, gather_tables, run_spec, to_mapping
 from routelaw.specs.run import ExecutionSpec, ModelSpec, RouterSpec, RunSpec, TrainSpec
 from routelaw.training.checkpoint import Damaged, latest_checkpoint, load_checkpoint, rendered

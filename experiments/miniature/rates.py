@@ -21,8 +21,7 @@ from experiments.miniature.ended import Ended, recorded_in
 from experiments.miniature.studies import HERE, RATES, specs_of
 from routelaw.errors import InputError
 from routelaw.files import write_atomically
-from routelaw.specs.architecture import Architecture
-from routelaw.specs.counting import dense_params
+from routelaw.specs.counting import Architecture, dense_params
 from routelaw.specs.sizes import NAMED_SIZES, get_size
 
 FILE = HERE / "chosen_rates.toml"

@@ -33,9 +33,9 @@ from routelaw.bench.clock import (
     time_interleaved,
 )
 from routelaw.bench.table import Row, Table, gathered, row
+from routelaw.costs.memory import footprint
 from routelaw.errors import InputError
 from routelaw.model.transformer import Transformer
-from routelaw.specs.footprint import footprint
 from routelaw.specs.run import ModelSpec, RouterSpec, RunSpec, TrainSpec
 from routelaw.specs.sizes import get_size
 from routelaw.sweeps.memory import host_memory, in_words

@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from routelaw.model.transformer import Transformer
-from routelaw.specs.architecture import Architecture
+from routelaw.specs.counting import Architecture
 from routelaw.specs.run import RunSpec, TrainSpec
 from routelaw.training.schedule import learning_rate
 

@@ -9,7 +9,7 @@ T = TypeVar("T", bound=str)
 
 def one_of(value: str, choices: tuple[T, ...], option: str) -> T:
     from routelaw.errors import InputError
-    from routelaw.specs.nearest import nearest_hint
+    from routelaw.specs.names import nearest_hint
 
     for choice in choices:
         if value == choice:

@@ -43,8 +43,8 @@ def count(
     from dataclasses import asdict
 
     from routelaw.specs import counting
+    from routelaw.specs.names import DENSE
     from routelaw.specs.sizes import get_size
-    from routelaw.specs.techniques import DENSE
 
     chosen = _known(router, option or [], plugin or [])
     if chosen.name == DENSE and flop_increase == ffws_per_expert == 1:
@@ -79,8 +79,8 @@ def _known(name: str, options: list[str], plugins: list[Path]) -> RouterSpec:
     from routelaw.cli.run_tables import plain_value
     from routelaw.errors import InputError
     from routelaw.plugins import router_file
+    from routelaw.specs.names import DENSE, known_router
     from routelaw.specs.run import RouterSpec
-    from routelaw.specs.techniques import DENSE, known_router
 
     if not options and not plugins:
         return RouterSpec(known_router(name))

@@ -102,7 +102,7 @@ def _report(store: Path, out: Path) -> dict[str, Any]:
 def _losses(table: RunTable) -> Any:
     """One row per size and router, one column per E."""
     from routelaw.cli.output import table as grid
-    from routelaw.specs.techniques import DENSE
+    from routelaw.specs.names import DENSE
 
     last = table.frame.sort_values("step", kind="stable").groupby("run_id", sort=False).tail(1)
     experts = sorted(set(last["experts"]) - {1})

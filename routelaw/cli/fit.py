@@ -114,7 +114,7 @@ def fit(
 
 def _check_options(law: Law, router: str, architecture: _Given, at: _Given, dense: _Given) -> None:
     """Refuse what this law, or dense runs, have no use for."""
-    from routelaw.specs.techniques import DENSE, canonical_router
+    from routelaw.specs.names import DENSE, canonical_router
 
     if canonical_router(router) == DENSE:
         options.refuse_without_effect({**architecture, **dense, "--at-experts": at["--at-experts"]}, "on dense runs")

@@ -142,7 +142,7 @@ def model(
 def _show(best: list[Candidate], target_loss: float | None, level: float, used: list[Predictor]) -> None:
     from routelaw.cli.output import memory, number, show, span, table
     from routelaw.plans.budget import COUNTED_LIKE, ranks_architectures
-    from routelaw.specs.techniques import TECHNIQUES
+    from routelaw.specs.names import TECHNIQUES
 
     goal = f"least compute for a loss of {target_loss:g}" if target_loss is not None else "lowest predicted loss"
     made = table(

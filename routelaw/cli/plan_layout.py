@@ -64,9 +64,9 @@ def layout(
     from routelaw.cli.choices import one_of
     from routelaw.cli.output import print_json
     from routelaw.cli.run_tables import settings_of
+    from routelaw.costs.devices import known_device
     from routelaw.plans.layouts import plan_layouts
     from routelaw.plans.links import Cluster
-    from routelaw.specs.devices import known_device
     from routelaw.specs.files import gather_tables
 
     chosen = {
@@ -155,7 +155,7 @@ def _as_json(plan: Plan) -> dict[str, Any]:
 def _row(p: LayoutPlan) -> dict[str, Any]:
     from dataclasses import asdict
 
-    from routelaw.specs.communication import sent_by_kind
+    from routelaw.costs.communication import sent_by_kind
 
     return {
         **asdict(p.layout),
@@ -223,8 +223,8 @@ def _table(plans: Sequence[LayoutPlan]) -> Table:
 
 
 def _assumptions(plan: Plan) -> list[str]:
+    from routelaw.costs.devices import BEST_SHARE
     from routelaw.plans.links import REACHED
-    from routelaw.specs.devices import BEST_SHARE
 
     said = [
         f"  Assumed: balanced routing and nothing dropped; links at {REACHED:.0%} of their data sheets, products at up "

@@ -101,7 +101,7 @@ def diff(
 ) -> None:
     """The fields in which two runs differ."""
     from routelaw.cli.output import print_json
-    from routelaw.specs.difference import differences
+    from routelaw.specs.files import differences
 
     kept = _store(store)
     found = differences(kept.find(one).spec, kept.find(other).spec)

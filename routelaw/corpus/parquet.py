@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING
 from routelaw.corpus.compressed import LONGEST_LINE, Advance
 from routelaw.errors import InputError
 from routelaw.files import open_regular
-from routelaw.specs.nearest import nearest_hint
+from routelaw.specs.names import nearest_hint
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -22,7 +22,7 @@ from routelaw.corpus.fragments import Fragment, cut
 from routelaw.corpus.parquet import read_texts
 from routelaw.corpus.patterns import match_files
 from routelaw.errors import InputError
-from routelaw.specs.nearest import nearest_hint
+from routelaw.specs.names import nearest_hint
 
 PYTHON = "python"
 NOT_LIBRARY = frozenset({"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__"})

@@ -19,7 +19,7 @@ from routelaw.laws import get_law
 from routelaw.laws.equivalence import check_law
 from routelaw.laws.law import Law
 from routelaw.runs.table import RunTable
-from routelaw.specs.techniques import DENSE, canonical_router
+from routelaw.specs.names import DENSE, canonical_router
 
 USUAL_EXPERTS = 64
 """E at which routers are compared unless told otherwise."""

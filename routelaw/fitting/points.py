@@ -18,9 +18,8 @@ from routelaw.errors import InputError
 from routelaw.fitting.seeds import SAME_LENGTH, SAME_MODEL, averaged_in_doubt, kept_apart, seed_groups
 from routelaw.laws.law import Array, Law
 from routelaw.runs.table import DESCRIPTION, FINISHED, LOSS_PREFIX, SOURCE, RunTable, last_status
-from routelaw.specs.nearest import nearest_hint
+from routelaw.specs.names import DENSE, canonical_router, nearest_hint
 from routelaw.specs.run import RouterSpec
-from routelaw.specs.techniques import DENSE, canonical_router
 
 DEFAULT_K, DEFAULT_FREQUENCY = 1, 0.5
 NUMERIC = ("active_params", "experts", "k", "routing_frequency", "total_params", "flops_per_token", "step")

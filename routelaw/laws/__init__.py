@@ -15,7 +15,7 @@ from routelaw.laws.law import Law, Parameter
 from routelaw.laws.power_sum import PowerSum, coefficient
 from routelaw.laws.trial import try_law
 from routelaw.plugins import load_plugin
-from routelaw.specs.nearest import nearest_hint
+from routelaw.specs.names import nearest_hint
 
 __all__ = ["Law", "Parameter", "PowerSum", "all_laws", "coefficient", "get_law", "load_law"]
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from routelaw.kernels.cpu_product import linear
 from routelaw.model.parallel import SINGLE, Group
 from routelaw.model.relative_attention import relative_attention
-from routelaw.specs.architecture import Architecture
+from routelaw.specs.counting import Architecture
 from routelaw.specs.run import ModelSpec
 
 ROPE_BASE = 10_000.0

@@ -17,9 +17,8 @@ from routelaw.fitting.points import DEFAULT_FREQUENCY, DEFAULT_K
 from routelaw.fitting.quantities import effective_params, loss_at
 from routelaw.laws.law import Law
 from routelaw.plans.predictor import Predictor
-from routelaw.specs.architecture import Architecture
-from routelaw.specs.counting import VOCABULARY, Counts, count, routed_blocks
-from routelaw.specs.techniques import DENSE, TECHNIQUES
+from routelaw.specs.counting import VOCABULARY, Architecture, Counts, count, routed_blocks
+from routelaw.specs.names import DENSE, TECHNIQUES
 
 EXPERT_CHOICES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 K_CHOICES, FREQUENCY_CHOICES = (1, 2, 4), (0.25, 0.5, 1.0)

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
+from routelaw.costs.activations import Pass
+from routelaw.costs.memory import CUDA_CONTEXT, ITEMSIZE
+from routelaw.costs.parameters import ParameterShape, Shard, hash_tables, model_parameters, sharded
+from routelaw.costs.step_time import ASSIGNMENT_SECONDS, FORWARD_AND_BACKWARD, ON_CPU, ON_GPU
 from routelaw.plans.layouts import LayoutPlan, Plan
-from routelaw.specs.activations import Pass
-from routelaw.specs.footprint import CUDA_CONTEXT, NUMBER
 from routelaw.specs.layout import Layout
-from routelaw.specs.parameters import Parameter, hash_tables, model_parameters
 from routelaw.specs.run import RunSpec
-from routelaw.specs.shards import Shard, sharded
-from routelaw.specs.step_time import ASSIGNMENT_SECONDS, FORWARD_AND_BACKWARD, ON_CPU, ON_GPU
 
 
 @dataclass(frozen=True)
@@ -38,7 +37,7 @@ def _numbers(spec: RunSpec, layout: Layout) -> list[Line]:
     d, inner, blocks = shape.d_model, shape.heads * shape.kv_size, shape.blocks
     by_tensor = f"/{layout.tensor}" if layout.tensor > 1 else ""
     projections = 5 if spec.model.positions == "xl" else 4
-    experts, rest = (sum(p.numbers(layout) for p in _parameters(spec, expert)) for expert in (True, False))
+    experts, rest = (sum(p.elements(layout) for p in _parameters(spec, expert)) for expert in (True, False))
     lines = []
     if routed:
         local = f"{router.experts}/{layout.expert}" if layout.expert > 1 else f"{router.experts}"
@@ -58,16 +57,17 @@ def _numbers(spec: RunSpec, layout: Layout) -> list[Line]:
 def _of_loss(forward: Pass) -> str:
     """Logits pass by; the gradients of what they were made of stay."""
     vocabulary, width = forward.spec.model.vocabulary, forward.spec.model.architecture.d_model
-    return f"{forward.tokens:,} tokens × {width} × {forward.number} B + {vocabulary:,} × {width} × {forward.wide} B"
+    hidden = f"{forward.tokens:,} tokens × {width} × {forward.itemsize} B"
+    return f"{hidden} + {vocabulary:,} × {width} × {forward.fp32_itemsize} B"
 
 
-def _parameters(spec: RunSpec, expert: bool) -> list[Parameter]:
+def _parameters(spec: RunSpec, expert: bool) -> list[ParameterShape]:
     return [p for part in model_parameters(spec) for p in part if p.expert == expert]
 
 
 def _memory(plan: Plan, chosen: LayoutPlan) -> list[Line]:
     spec, layout, memory = plan.spec, chosen.layout, chosen.memory
-    number = NUMBER[plan.precision]
+    number = ITEMSIZE[plan.precision]
     own = spec.train.batch * spec.model.sequence_length // (layout.batch * chosen.micro_batches)
     forward = Pass(spec, own, number, plan.cluster.device.gpu, layout)
     blocks = " + ".join(f"{count} blocks × {size(each)}" for each, count in sorted(Counter(forward.blocks).items()))
@@ -94,7 +94,8 @@ def _kept(forward: Pass) -> list[Line]:
     spec, shape, tensor = forward.spec, forward.spec.model.architecture, forward.layout.tensor
     letters = f"T = {forward.tokens:,}, S = {spec.model.sequence_length:,}, d = {shape.d_model:,}, "
     letters += f"I = {shape.heads * shape.kv_size // tensor:,}, H = {shape.heads // tensor}, "
-    letters += f"E = {spec.router.experts}, K = {spec.router.k}, t = {tensor}, b = {forward.number}, w = {forward.wide}"
+    letters += f"E = {spec.router.experts}, K = {spec.router.k}, t = {tensor}, "
+    letters += f"b = {forward.itemsize}, w = {forward.fp32_itemsize}"
     parts = {"attention": forward.attention_parts}
     if len(spec.routed_blocks) < shape.blocks:
         parts["dense FFW"] = forward.ffw_parts
@@ -109,10 +110,10 @@ def _kept(forward: Pass) -> list[Line]:
 
 def _held(plan: Plan, chosen: LayoutPlan) -> list[Line]:
     spec, layout, memory = plan.spec, chosen.layout, chosen.memory
-    number = NUMBER[plan.precision]
+    number = ITEMSIZE[plan.precision]
     wide = max(number, 4)
     if layout.batch == 1:
-        numbers = sum(p.numbers(layout) for part in model_parameters(spec) for p in part)
+        numbers = sum(p.elements(layout) for part in model_parameters(spec) for p in part)
         masters = [Line("masters", f"{numbers:,} × {wide} B", size(memory.masters))] if memory.masters else []
         return [
             Line("parameters", f"{numbers:,} × {number} B", size(memory.parameters - hash_tables(spec))),
@@ -144,7 +145,7 @@ def _sent(chosen: LayoutPlan) -> list[Line]:
     for c in chosen.crossings:
         flow = c.flow
         where = "within a node" if c.inside == flow.members else f"{c.inside} in a node"
-        what = f"{flow.what}, {flow.team} of {flow.members}, {where}"
+        what = f"{flow.what}, {flow.group} of {flow.members}, {where}"
         formula = f"{flow.times} × {flow.share.numerator}/{flow.share.denominator} × {size(float(flow.size))}"
         rate = f"{size(flow.sent)}: {seconds(c.seconds)} at {size(c.bandwidth)}/s"
         lines.append(Line(what, formula, rate))
@@ -166,7 +167,7 @@ def _time(plan: Plan, chosen: LayoutPlan) -> list[Line]:
     if routed and spec.router.name == "s-base":
         routers = 1 if spec.router.shared_decisions else routed
         each += f" + {routers} × {seconds(passes.sinkhorn_seconds)} for Sinkhorn"
-    updating = f"{passes.numbers} × {size(step.numbers)} / {size(device.bandwidth)}/s"
+    updating = f"{passes.updated} × {size(step.updated)} / {size(device.bandwidth)}/s"
     lines = [
         Line("products", products, seconds(step.products)),
         Line("moving activations and scores", memory, seconds(step.moving)),

@@ -12,13 +12,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
+from routelaw.costs.communication import communication
+from routelaw.costs.memory import CUDA_CONTEXT, Footprint, footprint
+from routelaw.costs.step_time import ComputeTime, compute_time
 from routelaw.errors import InputError
 from routelaw.plans.links import Cluster, Crossing, crossing
-from routelaw.specs.communication import communication
-from routelaw.specs.footprint import CUDA_CONTEXT, Footprint, footprint
 from routelaw.specs.layout import Layout, check_layout
 from routelaw.specs.run import RunSpec
-from routelaw.specs.step_time import ComputeTime, compute_time
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from routelaw.specs.communication import GATHER, REDUCE, Flow
-from routelaw.specs.devices import NODE, Device
+from routelaw.costs.communication import GATHER, REDUCE, Flow
+from routelaw.costs.devices import NODE, Device
 from routelaw.specs.layout import Layout
 
 REACHED = 0.8
@@ -51,7 +51,7 @@ class Crossing:
     def overlapped(self) -> bool:
         """Experts are gathered and reduced block by block while others compute; all else is one group, gathered before
         the first product and reduced after the last."""
-        return self.flow.kind in OVERLAPPED and self.flow.team == "data"
+        return self.flow.kind in OVERLAPPED and self.flow.group == "data"
 
 
 def _inside(stride: int, members: int, cluster: Cluster) -> int:
@@ -66,7 +66,7 @@ def _inside(stride: int, members: int, cluster: Cluster) -> int:
 
 def crossing(flow: Flow, layout: Layout, cluster: Cluster) -> Crossing:
     stride = {"tensor": 1, "expert": layout.tensor, "batch": layout.tensor, "data": layout.tensor * layout.expert}
-    inside = _inside(stride[flow.team], flow.members, cluster)
+    inside = _inside(stride[flow.group], flow.members, cluster)
     link, network = REACHED * cluster.link, REACHED * cluster.network
     if inside == flow.members:
         between, within = 0.0, flow.sent

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from routelaw.errors import InputError
 from routelaw.laws import get_law
 from routelaw.plans.predictor import Predictor
-from routelaw.specs.nearest import nearest_hint
-from routelaw.specs.techniques import canonical_router
+from routelaw.specs.names import canonical_router, nearest_hint
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from routelaw.plans.budget import (
 from routelaw.plans.literature import published_predictors
 from routelaw.plans.predictor import Predictor, fitted_predictors
 from routelaw.runs.table import RunTable
-from routelaw.specs.architecture import Architecture
+from routelaw.specs.counting import Architecture
 from routelaw.specs.sizes import PAPER_SIZES
 
 

@@ -18,7 +18,7 @@ from routelaw.fitting.quantities import Quantity
 from routelaw.laws import get_law
 from routelaw.laws.law import Array, Law
 from routelaw.runs.table import RunTable
-from routelaw.specs.techniques import DENSE, canonical_router
+from routelaw.specs.names import DENSE, canonical_router
 
 AXES = {
     "flops_per_token": "compute per token",

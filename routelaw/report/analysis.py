@@ -17,7 +17,7 @@ from routelaw.laws.power_sum import PowerSum
 from routelaw.report.law_selection import choose_law, compare_techniques, in_size_and_experts, judge_fit, mean_error
 from routelaw.report.techniques import PlotStyle, Technique, plot_styles, techniques_of
 from routelaw.runs.table import RunTable
-from routelaw.specs.techniques import DENSE
+from routelaw.specs.names import DENSE
 
 SEARCHES = 8
 """Starts followed in each fit. 100 find the same on the paper's losses in twice the time and more."""

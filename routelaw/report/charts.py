@@ -32,7 +32,7 @@ from routelaw.report.traces import (
     sizes_axis,
 )
 from routelaw.runs.table import FINISHED
-from routelaw.specs.techniques import DENSE
+from routelaw.specs.names import DENSE
 
 CURVE_POINTS = 40
 

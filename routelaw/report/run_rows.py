@@ -12,9 +12,9 @@ import pandas as pd
 from routelaw.report.report_data import KnownRun, ReportData
 from routelaw.report.techniques import label_of
 from routelaw.runs.table import RunTable
+from routelaw.specs.names import DENSE
 from routelaw.specs.run import RunSpec
 from routelaw.specs.sizes import size_label
-from routelaw.specs.techniques import DENSE
 
 FROM_TABLE = (
     "router", "variant", "size", "experts", "k", "routing_frequency", "seed", "step", "tokens", "status",

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from routelaw.report.run_rows import RunRow
-from routelaw.specs.techniques import DENSE
+from routelaw.specs.names import DENSE
 
 COLUMNS = {
     "run_id": ("run", "text"),

@@ -34,7 +34,7 @@ from routelaw.report.summary_json import summary_of
 from routelaw.report.whole_folder import whole_folder
 from routelaw.runs.folders import LOG
 from routelaw.runs.store import Store
-from routelaw.specs.nearest import nearest_hint
+from routelaw.specs.names import nearest_hint
 
 DEFAULT_TARGET = "loss_validation"
 MOST_LOGS = 600

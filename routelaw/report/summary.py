@@ -14,7 +14,7 @@ from routelaw.report.techniques import label_of
 from routelaw.report.words import amount, counted, listed, percent, span
 from routelaw.runs.store import FAILED, RUNNING, STOPPED
 from routelaw.runs.table import FINISHED
-from routelaw.specs.techniques import DENSE
+from routelaw.specs.names import DENSE
 
 MOST_REASONS = 12
 

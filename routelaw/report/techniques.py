@@ -13,7 +13,7 @@ import pandas as pd
 from routelaw.figures import style
 from routelaw.formatting import printable
 from routelaw.runs.table import RunTable
-from routelaw.specs.techniques import DENSE, TECHNIQUES, canonical_router
+from routelaw.specs.names import DENSE, TECHNIQUES, canonical_router
 
 
 @dataclass(frozen=True, eq=False)

@@ -25,11 +25,10 @@ from torch import Tensor, nn
 from routelaw.errors import InputError
 from routelaw.plugins import load_plugin, remember_router, router_file
 from routelaw.routers.randomness import Randomness
+from routelaw.specs.counting import PLACEMENTS
 from routelaw.specs.files import from_mapping
-from routelaw.specs.nearest import nearest_hint
-from routelaw.specs.placement import PLACEMENTS
+from routelaw.specs.names import DENSE, canonical_router, nearest_hint
 from routelaw.specs.run import RouterSpec, RunSpec
-from routelaw.specs.techniques import DENSE, canonical_router
 
 Losses = dict[str, tuple[Tensor, Tensor]]
 """name -> (sum, count): averages are taken by whoever knows how many devices and micro-batches there are."""

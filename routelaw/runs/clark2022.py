@@ -11,9 +11,8 @@ import pandas as pd
 from routelaw.errors import InputError
 from routelaw.runs.cells import integers, numbers, text
 from routelaw.runs.table import RunTable
-from routelaw.specs.architecture import Architecture
-from routelaw.specs.counting import Counts, count
-from routelaw.specs.techniques import known_router
+from routelaw.specs.counting import Architecture, Counts, count
+from routelaw.specs.names import known_router
 
 TOKENS_PER_STEP = 256 * 2048
 STEPS_PLANNED = 250_000

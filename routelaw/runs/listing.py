@@ -16,7 +16,7 @@ from routelaw.runs.files import read_runs
 from routelaw.runs.folders import RESULT, read_evaluations, table_of_lines
 from routelaw.runs.store import DIVERGED, FINISHED, IMPORTED, RUN_ID, STOPPED, UNFINISHED, Store, StoredRun
 from routelaw.runs.table import SOURCE, RunTable
-from routelaw.specs.techniques import canonical_router
+from routelaw.specs.names import canonical_router
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,59}")
 OWN = "own"

@@ -30,7 +30,7 @@ from routelaw.runs.folders import EVALUATIONS, LOG, RESULT, SPEC, last_row, read
 from routelaw.runs.leases import CLAIM, TRAINS, is_held
 from routelaw.runs.locks import lock
 from routelaw.specs.files import from_stored
-from routelaw.specs.nearest import nearest_hint
+from routelaw.specs.names import nearest_hint
 from routelaw.specs.run import RunSpec
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ import pandas as pd
 
 from routelaw.errors import InputError
 from routelaw.runs.cells import integers, numbers, reject_first, text, warn_of, where
+from routelaw.specs.names import DENSE, canonical_router
 from routelaw.specs.sizes import size_label
-from routelaw.specs.techniques import DENSE, canonical_router
 
 DESCRIPTION = (
     "run_id", "router", "variant", "size", "experts", "k", "routing_frequency", "seed", "step", "tokens",

@@ -10,9 +10,8 @@ from math import inf, isfinite
 from typing import TYPE_CHECKING, Any
 
 from routelaw.errors import InputError
-from routelaw.specs.counting import POSITIONS
-from routelaw.specs.placement import PLACEMENTS, routed_positions
-from routelaw.specs.techniques import DENSE
+from routelaw.specs.counting import PLACEMENTS, POSITIONS, routed_positions
+from routelaw.specs.names import DENSE
 
 if TYPE_CHECKING:
     from routelaw.specs.run import RouterSpec, RunSpec

@@ -10,13 +10,38 @@ them. With L blocks, H heads, v key/value size, d width, nr routed blocks, T tok
 The five projections are Q, K, V, O and the Transformer-XL projection of relative positions. Embeddings and the
 final LayerNorm are in neither count; the product with the embedding that gives the logits is in F. The baseline is
 RL-R's value network, one hidden layer of d/8. A model with one expert has no router.
+
+Which blocks are routed is decided here, too, since the counts hang on it. R = n/L places n routed blocks at
+round(i·L/n), i = 1…n (every other block, 2, 4, …, at the paper's R = ½); a single one goes to the last but one block,
+L−1, as in the paper's appendix. `interior` is the placement of Lewis et al. and Roller et al., i·L/(n+1), which puts a
+single one at L/2.
 """
+
+from __future__ import annotations
 
 from dataclasses import dataclass
 
 from routelaw.errors import InputError
-from routelaw.specs.architecture import Architecture
-from routelaw.specs.techniques import DENSE, canonical_router
+from routelaw.specs.names import DENSE, canonical_router
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """A decoder-only transformer: pre-LayerNorm, FFW of width 4·d_model, no linear biases."""
+
+    d_model: int
+    """Width of the residual stream."""
+    blocks: int
+    """Attention + FFW pairs; some of the FFWs are routed."""
+    heads: int
+    kv_size: int
+    """Size of keys and values per head; heads · kv_size need not equal d_model (it does not at 15M, 55M and 130M)."""
+
+    def __post_init__(self) -> None:
+        for name in ("d_model", "blocks", "heads", "kv_size"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} must be at least 1, not {getattr(self, name)}.")
+
 
 POSITIONS = ("xl", "rope")
 SEQUENCE_LENGTH = 2048
@@ -171,3 +196,36 @@ def _check_choices(
             raise InputError(f"{name} must be at most {most:,}.")
     if sequence_length < 1 or vocabulary < 1:
         raise InputError(f"Sequence length and vocabulary must be positive, not {sequence_length} and {vocabulary}.")
+
+
+PLACEMENTS = ("even", "interior")
+
+
+def canonical_placement(placement: str) -> str:
+    """One spelling: lower case, and block numbers in order, so that "4, 2" and "2,4" are the same placement."""
+    placement = placement.strip().lower()
+    return placement if placement in PLACEMENTS else ",".join(str(block) for block in sorted(_listed(placement)))
+
+
+def routed_positions(blocks: int, routing_frequency: float, placement: str = "even") -> tuple[int, ...]:
+    """Block numbers, from 1, in order."""
+    n = routed_blocks(blocks, routing_frequency)
+    if placement in PLACEMENTS and n < 1:
+        raise InputError(f"a routing frequency of {routing_frequency:g} routes none of the {blocks} blocks.")
+    if placement == "even":
+        chosen = [max(blocks - 1, 1)] if n == 1 else [round(i * blocks / n) for i in range(1, n + 1)]
+    elif placement == "interior":
+        inside = [max(round(i * blocks / (n + 1)), 1) for i in range(1, n + 1)]
+        chosen = inside if n < blocks else list(range(1, blocks + 1))
+    else:
+        chosen = _listed(placement)
+    if len(set(chosen)) != len(chosen) or not all(1 <= b <= blocks for b in chosen):
+        raise InputError(f"placement {placement!r} does not name distinct blocks between 1 and {blocks}.")
+    return tuple(sorted(chosen))
+
+
+def _listed(placement: str) -> list[int]:
+    try:
+        return [int(part) for part in placement.split(",")]
+    except ValueError:
+        raise InputError(f"placement is even, interior, or block numbers such as '2,4,5', not {placement!r}.") from None

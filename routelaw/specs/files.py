@@ -13,9 +13,9 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 from routelaw.errors import InputError
 from routelaw.files import DEEPEST, read_toml
 from routelaw.plugins import router_file
-from routelaw.specs.architecture import Architecture
-from routelaw.specs.nearest import nearest_hint
-from routelaw.specs.run import ExecutionSpec, ModelSpec, RouterSpec, RunSpec, TrainSpec
+from routelaw.specs.counting import Architecture
+from routelaw.specs.names import nearest_hint
+from routelaw.specs.run import ExecutionSpec, ModelSpec, RouterSpec, RunSpec, TrainSpec, meaning_of
 from routelaw.specs.sizes import get_size
 
 T = TypeVar("T")
@@ -171,3 +171,29 @@ def from_stored(values: Mapping[str, Any], where: str) -> RunSpec:
         train=from_mapping(TrainSpec, values["train"], f"{where} [train]"),
         corpus=_typed(values["corpus"], str, f"{where}: corpus"),
     )
+
+
+def differences(stored: RunSpec, asked: RunSpec) -> list[str]:
+    """Fields in which two specs differ in meaning, as `table.field: stored → asked`."""
+    found: list[str] = []
+
+    def walk(one: Any, two: Any, where: str) -> None:
+        if isinstance(one, dict) and isinstance(two, dict):
+            for key in sorted({*one, *two}):
+                walk(one.get(key, "default"), two.get(key, "default"), f"{where}.{key}" if where else key)
+        elif one != two:
+            found.append(f"{where}: {_short(one)} → {_short(two)}")
+
+    walk(meaning_of(stored), meaning_of(asked), "")
+    return found
+
+
+def require_same_run(stored: RunSpec, asked: RunSpec, sentence: str) -> None:
+    """Layout and cadence may differ, and are no part of a RunSpec; what the run means may not."""
+    if stored.run_id != asked.run_id:
+        raise InputError(f"{sentence} (stored → asked): {'; '.join(differences(stored, asked))}.")
+
+
+def _short(value: Any) -> str:
+    text = str(value)
+    return text if len(text) <= 40 else f"{text[:12]}…"

@@ -17,13 +17,11 @@ from collections.abc import Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from typing import Any
 
-from routelaw.specs.architecture import Architecture
 from routelaw.specs.consistency import check
-from routelaw.specs.counting import Counts, count
+from routelaw.specs.counting import Architecture, Counts, canonical_placement, count, routed_positions
 from routelaw.specs.layout import Layout
-from routelaw.specs.placement import canonical_placement, routed_positions
+from routelaw.specs.names import DENSE, canonical_router
 from routelaw.specs.sizes import size_label
-from routelaw.specs.techniques import DENSE, canonical_router
 
 PLUGIN_DIGITS = 8
 """Digits of a plugin's hash in the name of a variant: versions of a router are never fitted together unasked."""

@@ -4,9 +4,8 @@ from functools import cache
 from math import log
 
 from routelaw.errors import InputError
-from routelaw.specs.architecture import Architecture
-from routelaw.specs.counting import dense_params
-from routelaw.specs.nearest import nearest_hint
+from routelaw.specs.counting import Architecture, dense_params
+from routelaw.specs.names import nearest_hint
 
 PAPER_SIZES: dict[str, Architecture] = {
     "15M": Architecture(d_model=512, blocks=6, heads=8, kv_size=32),

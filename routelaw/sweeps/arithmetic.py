@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable
 from statistics import median
 
-from routelaw.specs.devices import Device
-from routelaw.specs.footprint import Footprint
+from routelaw.costs.devices import Device
+from routelaw.costs.memory import Footprint
+from routelaw.costs.step_time import compute_time
 from routelaw.specs.run import ExecutionSpec
-from routelaw.specs.step_time import compute_time
 from routelaw.sweeps.pace import ARITHMETIC, StepTime
 from routelaw.sweeps.sweep import PlannedRun
 

@@ -14,9 +14,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from routelaw.costs.devices import known_device
+from routelaw.costs.memory import Footprint
 from routelaw.runs.store import Store
-from routelaw.specs.devices import known_device
-from routelaw.specs.footprint import Footprint
 from routelaw.specs.sizes import size_label
 from routelaw.sweeps.memory import AvailableMemory, RequiredMemory, available_memory, in_words, memory_error
 from routelaw.sweeps.pace import ARITHMETIC, Shape, StepTime

@@ -25,7 +25,7 @@ from typing import Any
 
 from routelaw.errors import InputError
 from routelaw.specs.files import Tables, check_field, put
-from routelaw.specs.techniques import DENSE, canonical_router
+from routelaw.specs.names import DENSE, canonical_router
 
 SET = "set"
 MOST_RUNS = 10_000

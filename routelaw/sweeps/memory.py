@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from routelaw.specs.footprint import CUDA_BUILD_FLOOR, CUDA_CONTEXT, CUDA_HOST_FLOOR, PROCESS_FLOOR, Footprint
+from routelaw.costs.memory import CUDA_BUILD_FLOOR, CUDA_CONTEXT, CUDA_HOST_FLOOR, PROCESS_FLOOR, Footprint
 
 PROC = Path("/proc")
 CGROUPS = Path("/sys/fs/cgroup")

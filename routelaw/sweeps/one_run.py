@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from routelaw.corpus.shards import Corpus, open_corpus
+from routelaw.costs.memory import footprint_of
 from routelaw.errors import InputError
 from routelaw.routers.router import load_router
 from routelaw.runs.columns import check_loss_name
 from routelaw.specs.files import from_mapping, gather_tables, run_spec
-from routelaw.specs.footprint import footprint_of
 from routelaw.specs.run import ExecutionSpec, RunSpec, describe
 from routelaw.sweeps import memory
 from routelaw.training.device import resolve_device, resolve_precision

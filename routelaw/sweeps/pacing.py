@@ -10,9 +10,9 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from routelaw.corpus.shards import open_corpus
+from routelaw.costs.devices import Device
+from routelaw.costs.memory import Footprint, footprint_of
 from routelaw.runs.store import Store
-from routelaw.specs.devices import Device
-from routelaw.specs.footprint import Footprint, footprint_of
 from routelaw.specs.run import ExecutionSpec
 from routelaw.sweeps.arithmetic import arithmetic_pace, device_here
 from routelaw.sweeps.memory import AvailableMemory, RequiredMemory, fits, floor_here, required_memory

@@ -28,8 +28,7 @@ from torch import Tensor
 from routelaw.errors import InputError, unwritable
 from routelaw.files import parse_json, read_bytes, sha256_of
 from routelaw.runs.store import DIVERGED, FINISHED, RUNNING
-from routelaw.specs.difference import require_same_run
-from routelaw.specs.files import from_stored, to_mapping
+from routelaw.specs.files import from_stored, require_same_run, to_mapping
 from routelaw.specs.run import RunSpec
 from routelaw.training.boxes import BoxReader, Index, check_index
 

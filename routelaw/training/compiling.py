@@ -20,10 +20,10 @@ import torch
 
 import routelaw.model as model_package
 from routelaw import kernels, routers
+from routelaw.costs.memory import may_be_recorded
 from routelaw.errors import InputError
 from routelaw.model.transformer import Transformer
 from routelaw.routers.router import router_class
-from routelaw.specs.footprint import may_be_recorded
 from routelaw.specs.run import ExecutionSpec, RunSpec
 
 COMPILE_MODES = ("auto", "off", "blocks", "step")

@@ -33,8 +33,7 @@ from routelaw.runs.folders import EVALUATIONS, LOG, MOST_LOG_BYTES, RESULT, SPEC
 from routelaw.runs.leases import LEASE, TRAINS
 from routelaw.runs.locks import lock
 from routelaw.runs.store import FAILURE, OUTPUT
-from routelaw.specs.difference import require_same_run
-from routelaw.specs.files import from_stored, to_mapping
+from routelaw.specs.files import from_stored, require_same_run, to_mapping
 from routelaw.specs.run import RunSpec
 from routelaw.training.checkpoint import Damaged, list_checkpoints, read_state
 

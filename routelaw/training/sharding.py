@@ -15,8 +15,8 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import Shard
 
+from routelaw.costs.parameters import shard_dimension
 from routelaw.model.transformer import Transformer
-from routelaw.specs.shards import shard_dimension
 from routelaw.training.mesh import Meshes
 
 

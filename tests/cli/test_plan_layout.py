@@ -31,7 +31,7 @@ def test_json(command) -> None:
     assert [row["fits"] for row in got["layouts"]] == sorted((row["fits"] for row in got["layouts"]), reverse=True)
     for row in got["layouts"]:
         assert row["data"] * row["expert"] * row["tensor"] == 256
-        kinds = [row["sent"][kind] for kind in ("gather", "reduce", "exchange", "deal", "tensor", "small")]
+        kinds = [row["sent"][kind] for kind in ("gather", "reduce", "exchange", "shuffle", "tensor", "small")]
         assert row["sent"]["total"] == pytest.approx(sum(kinds))
         assert row["sent"]["between_nodes"] <= row["sent"]["total"]
         assert {"parameters", "masters", "optimizer", "activations", "exchange"} <= row["memory"].keys()

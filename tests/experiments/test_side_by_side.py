@@ -9,8 +9,8 @@ import pytest
 from experiments.miniature import side_by_side
 from experiments.miniature.side_by_side import fitting_jobs, largest_at_once, machine_for
 from experiments.miniature.studies import specs_of
+from routelaw.costs.memory import footprint_of
 from routelaw.runs.store import Store
-from routelaw.specs.footprint import footprint_of
 from routelaw.specs.run import ExecutionSpec
 from routelaw.sweeps.memory import AvailableMemory, RequiredMemory, required_memory
 from routelaw.sweeps.sweep import PlannedRun

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from routelaw.model.attention import Attention, position_table, rotate, sinusoids, turns
 from routelaw.model.relative_attention import biased, by_distance_to_by_key, in_pieces
-from routelaw.specs.architecture import Architecture
+from routelaw.specs.counting import Architecture
 from routelaw.specs.run import ModelSpec
 
 WIDE_HEADS = Architecture(d_model=6, blocks=1, heads=3, kv_size=4)

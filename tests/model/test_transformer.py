@@ -11,7 +11,7 @@ from tiny_models import NAMES, SEQUENCE, VOCABULARY, gradients, loss_of, model_o
 
 from routelaw.errors import InputError
 from routelaw.model.transformer import StepContext, Transformer
-from routelaw.specs.architecture import Architecture
+from routelaw.specs.counting import Architecture
 from routelaw.specs.run import RunSpec
 from routelaw.specs.sizes import get_size
 from routelaw.training.optimizer import Optimizer

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from routelaw.model.transformer import StepContext, Transformer
 from routelaw.routers.router import all_routers
-from routelaw.specs.architecture import Architecture
+from routelaw.specs.counting import Architecture
 from routelaw.specs.run import ModelSpec, RouterSpec, RunSpec, TrainSpec
 
 SMALL = Architecture(d_model=16, blocks=4, heads=2, kv_size=8)

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pytest
 
+from routelaw.costs.communication import GATHER, REDUCE, communication
+from routelaw.costs.devices import KNOWN, known_device
+from routelaw.costs.memory import CUDA_CONTEXT, footprint
 from routelaw.errors import InputError
 from routelaw.plans.layout_words import arithmetic
 from routelaw.plans.layouts import Plan, all_layouts, plan_layouts
 from routelaw.plans.links import REACHED, Cluster, crossing
-from routelaw.specs.communication import GATHER, REDUCE, communication
-from routelaw.specs.devices import KNOWN, known_device
-from routelaw.specs.footprint import CUDA_CONTEXT, footprint
 from routelaw.specs.layout import Layout, check_layout
 from routelaw.specs.run import ModelSpec, RouterSpec, RunSpec, TrainSpec
 from routelaw.specs.sizes import get_size
@@ -70,7 +70,7 @@ def test_micro_batches_are_the_fewest_that_fit() -> None:
 
 def test_a_step_waits_for_what_does_not_overlap() -> None:
     for p in planned(32).fitting:
-        hidden = sum(c.seconds for c in p.crossings if c.flow.kind in (GATHER, REDUCE) and c.flow.team == "data")
+        hidden = sum(c.seconds for c in p.crossings if c.flow.kind in (GATHER, REDUCE) and c.flow.group == "data")
         waited = sum(c.seconds for c in p.crossings) - hidden
         assert p.step_seconds == pytest.approx(max(p.compute.total, hidden) + waited)
         assert p.step_seconds <= p.without_overlap == pytest.approx(p.compute.total + hidden + waited)
@@ -88,7 +88,7 @@ def test_a_team_that_straddles_nodes_goes_over_the_network() -> None:
 def test_links_by_hand() -> None:
     """Nodes of 8; tensor 4 is within one, 2 of 8 expert-parallel processes are, and no two of 2 data-parallel ones."""
     layout, where = Layout(2, 8, 4), cluster(64)
-    flows = {(f.kind, f.team): crossing(f, layout, where) for f in communication(make(), layout, 1, "bfloat16")}
+    flows = {(f.kind, f.group): crossing(f, layout, where) for f in communication(make(), layout, 1, "bfloat16")}
     link, network = REACHED * 450e9, REACHED * 50e9
     tensor, experts = flows["tensor", "tensor"], flows["exchange", "expert"]
     assert (tensor.inside, tensor.between) == (4, 0)
@@ -104,7 +104,7 @@ def test_links_by_hand() -> None:
 
 
 def test_a_ring_through_whole_nodes_is_not_quicker_than_a_link() -> None:
-    (flow,) = (f for f in communication(make(), Layout(64), 1) if (f.kind, f.team) == ("gather", "batch"))
+    (flow,) = (f for f in communication(make(), Layout(64), 1) if (f.kind, f.group) == ("gather", "batch"))
     slow, quick = crossing(flow, Layout(64), cluster(64)), crossing(flow, Layout(64), cluster(64, network=1e12))
     assert slow.bandwidth == pytest.approx(REACHED * 8 * 50e9)
     assert quick.bandwidth == pytest.approx(REACHED * 450e9)

@@ -6,7 +6,7 @@ import pytest
 
 from routelaw.errors import InputError
 from routelaw.routers.router import all_routers, check_router
-from routelaw.specs.architecture import Architecture
+from routelaw.specs.counting import Architecture
 from routelaw.specs.run import ModelSpec, RouterSpec, RunSpec, TrainSpec
 
 

@@ -16,7 +16,7 @@ from routelaw.runs.listing import export_table, filtered, import_table, list_run
 from routelaw.runs.locks import lock
 from routelaw.runs.store import Store
 from routelaw.runs.table import RunTable
-from routelaw.specs.architecture import Architecture
+from routelaw.specs.counting import Architecture
 from routelaw.specs.files import to_mapping
 from routelaw.specs.run import ModelSpec, RouterSpec, RunSpec, TrainSpec
 

@@ -6,10 +6,9 @@ import pandas as pd
 import pytest
 
 from routelaw.errors import InputError
-from routelaw.specs.architecture import Architecture
-from routelaw.specs.counting import count, routed_blocks
+from routelaw.specs.counting import Architecture, count, routed_blocks
+from routelaw.specs.names import TECHNIQUES
 from routelaw.specs.sizes import NAMED_SIZES, get_size
-from routelaw.specs.techniques import TECHNIQUES
 
 SMALL = Architecture(d_model=16, blocks=4, heads=2, kv_size=8)
 

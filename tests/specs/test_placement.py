@@ -3,7 +3,7 @@
 import pytest
 
 from routelaw.errors import InputError
-from routelaw.specs.placement import canonical_placement, routed_positions
+from routelaw.specs.counting import canonical_placement, routed_positions
 
 
 @pytest.mark.parametrize(

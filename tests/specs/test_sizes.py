@@ -3,9 +3,15 @@ from itertools import pairwise
 import pytest
 
 from routelaw.errors import InputError
-from routelaw.specs.architecture import Architecture
-from routelaw.specs.counting import dense_params
-from routelaw.specs.sizes import MINIATURE_SIZES, NAMED_SIZES, PAPER_SIZES, fine_ladder, get_size, size_label
+from routelaw.specs.counting import Architecture, dense_params
+from routelaw.specs.sizes import (
+    MINIATURE_SIZES,
+    NAMED_SIZES,
+    PAPER_SIZES,
+    fine_ladder,
+    get_size,
+    size_label,
+)
 
 PRINTED = {
     "15M": 16_527_360,

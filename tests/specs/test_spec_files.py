@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from routelaw.errors import InputError
 from routelaw.files import read_toml
-from routelaw.specs.architecture import Architecture
+from routelaw.specs.counting import Architecture
 from routelaw.specs.files import from_stored, run_spec, to_mapping
 from routelaw.specs.run import ModelSpec, RouterSpec, RunSpec, TrainSpec
 from routelaw.specs.sizes import get_size

@@ -12,11 +12,11 @@ import torch
 from tiny_runs import EXECUTION, ROUTERS, make_spec
 
 from routelaw.corpus import Corpus
+from routelaw.costs.devices import KNOWN, Device
+from routelaw.costs.memory import PROCESS_FLOOR, footprint
 from routelaw.errors import InputError
 from routelaw.runs.store import Store, StoredRun
-from routelaw.specs.devices import KNOWN, Device
 from routelaw.specs.files import to_mapping
-from routelaw.specs.footprint import PROCESS_FLOOR, footprint
 from routelaw.specs.run import ExecutionSpec, RouterSpec, RunSpec
 from routelaw.sweeps import estimate as estimating
 from routelaw.sweeps import pacing

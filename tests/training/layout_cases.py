@@ -22,7 +22,7 @@ from routelaw.evaluation.likelihood import likelihood
 from routelaw.model.cuts import tensor_shards
 from routelaw.model.parallel import Parallel
 from routelaw.model.transformer import Transformer
-from routelaw.specs.architecture import Architecture
+from routelaw.specs.counting import Architecture
 from routelaw.specs.layout import Layout
 from routelaw.specs.run import ModelSpec, RouterSpec, RunSpec, TrainSpec
 from routelaw.training.groups import check_split

@@ -8,8 +8,8 @@ from types import ModuleType
 
 import pytest
 
-from routelaw.specs.communication import DEAL, EXCHANGE, SMALL, communication, sent_by_kind
-from routelaw.specs.footprint import footprint
+from routelaw.costs.communication import EXCHANGE, SHUFFLE, SMALL, communication, sent_by_kind
+from routelaw.costs.memory import footprint
 from routelaw.specs.layout import Layout
 from routelaw.specs.run import ModelSpec, RouterSpec, RunSpec, TrainSpec
 from routelaw.specs.sizes import get_size
@@ -36,7 +36,7 @@ def assert_as_planned(case, found) -> None:
     sent = sent_by_kind(
         communication(case.spec, case.layout, case.micro_batches, case.precision, dropped=found[0].dropped)
     )
-    sent[EXCHANGE] += sent.pop(DEAL)
+    sent[EXCHANGE] += sent.pop(SHUFFLE)
     for rank, one in enumerate(found):
         said = footprint(case.spec, case.micro_batches, case.precision, layout=case.layout, rank=rank)
         assert one.held == {name: getattr(said, name) for name in one.held}, (case.layout, rank)

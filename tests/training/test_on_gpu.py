@@ -14,7 +14,7 @@ from test_run import Stopped, stop_after
 from tiny_runs import EXECUTION, ROUTERS, make_spec
 
 from routelaw.corpus import Corpus
-from routelaw.specs.architecture import Architecture
+from routelaw.specs.counting import Architecture
 from routelaw.specs.run import ExecutionSpec, RunSpec
 from routelaw.training.graphed_step import GraphedStep
 from routelaw.training.run import Progress, run

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from routelaw.model.parallel import Group, Parallel
 from routelaw.model.transformer import Transformer
-from routelaw.specs.architecture import Architecture
+from routelaw.specs.counting import Architecture
 from routelaw.specs.run import ModelSpec, RouterSpec, RunSpec, TrainSpec
 from routelaw.training.fused_adamw import EPSILON, rounded_at_random
 from routelaw.training.optimizer import Optimizer, decays

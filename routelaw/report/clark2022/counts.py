@@ -11,8 +11,7 @@ from routelaw.report.clark2022.verdict import ResultTable, judge
 from routelaw.runs.clark2022 import TOKENS_PER_STEP
 from routelaw.runs.codecs import read_packed
 from routelaw.runs.table import RunTable
-from routelaw.specs.architecture import Architecture
-from routelaw.specs.counting import count, dense_params
+from routelaw.specs.counting import Architecture, count, dense_params
 from routelaw.specs.sizes import PAPER_SIZES
 
 RELEASED_RUNS = 223

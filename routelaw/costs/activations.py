@@ -20,7 +20,7 @@ LOGIT_ROWS = 8192
 """Logits are made for so many tokens at a time (model/token_loss.py)."""
 EVALUATED_TOKENS = 8192
 """Tokens of a forward pass in evaluation, or one sequence if that is longer (evaluation/windows.py)."""
-WIDE = 4
+FP32 = 4
 """Router, softmax and loss are in float32 at least."""
 INDEX = 8
 PIECE = 512
@@ -31,7 +31,7 @@ SCORES_AT_ONCE = 2
 
 @dataclass(frozen=True)
 class SavedTensor:
-    """One part of what is kept: its bytes, and how they come about (t: tensor, b and w: bytes of a number in compute
+    """One part of what is kept: its bytes, and how they come about (t: tensor, b and w: bytes of an element in compute
     precision, and in float32 at least)."""
 
     name: str
@@ -41,12 +41,12 @@ class SavedTensor:
 
 @dataclass(frozen=True)
 class Pass:
-    """One micro-batch of a run: how many tokens, in how many bytes each number."""
+    """One micro-batch of a run: how many tokens, of how many bytes an element."""
 
     spec: RunSpec
     tokens: int
-    number: int
-    """Bytes of a number in compute precision."""
+    itemsize: int
+    """Bytes of an element in compute precision."""
     gpu: bool
     """Whether its kernels are a GPU's: attention keeps no probabilities, or narrow ones, and the loss is one kernel."""
     layout: Layout = field(default_factory=Layout)
@@ -59,13 +59,14 @@ class Pass:
         return self.gpu and self.layout.world == 1
 
     @property
-    def wide(self) -> int:
-        return max(self.number, WIDE)
+    def fp32_itemsize(self) -> int:
+        """Bytes of an element where at least fp32 is used, whatever the model computes in."""
+        return max(self.itemsize, FP32)
 
     @property
     def stream(self) -> int:
         """One tensor of the tokens at the model's width."""
-        return self.tokens * self.spec.model.architecture.d_model * self.number
+        return self.tokens * self.spec.model.architecture.d_model * self.itemsize
 
     @property
     def blocks(self) -> list[int]:
@@ -94,23 +95,23 @@ class Pass:
     @property
     def logits(self) -> int:
         """Not the logits themselves: the gradients of the last hidden rows and of the embedding."""
-        return self.stream + self.spec.model.vocabulary * self.spec.model.architecture.d_model * self.wide
+        return self.stream + self.spec.model.vocabulary * self.spec.model.architecture.d_model * self.fp32_itemsize
 
     @property
     def transient_logits(self) -> int:
         """The logits of a piece, which become their gradient; in bfloat16, both and a float32 copy between
         them. On a GPU one kernel does it and there is no such copy (440 MB measured where this says 430)."""
         rows = self.tokens / -(-self.tokens // LOGIT_ROWS)
-        copies = self.wide + (2 * self.number if self.number < self.wide else 0)
+        copies = self.fp32_itemsize + (2 * self.itemsize if self.itemsize < self.fp32_itemsize else 0)
         if self.gpu:
-            copies = (3 if self.number < self.wide else 2) * self.number
+            copies = (3 if self.itemsize < self.fp32_itemsize else 2) * self.itemsize
         return int(rows * self.spec.model.vocabulary * copies)
 
     @property
     def transient_block(self) -> int:
         """In the backward pass: scores, or the gradient of a hidden layer."""
         pairs = self._scores * min(PIECE, self.spec.model.sequence_length) // self.spec.model.sequence_length
-        scores = SCORES_AT_ONCE * (2 * pairs if self.gpu else self._scores) * self.wide
+        scores = SCORES_AT_ONCE * (2 * pairs if self.gpu else self._scores) * self.fp32_itemsize
         scores = scores if self.spec.model.positions == "xl" else 0
         hidden = 4 * self.spec.router.k * self.stream // self.layout.tensor
         again = max(replace(self, recompute=False).blocks) if self.recompute else 0
@@ -133,9 +134,9 @@ class Pass:
     def without_gradients(self) -> int:
         """The most that a forward pass in evaluation holds: logits and their logarithms, or what passes in a block."""
         rows = min(self.tokens, LOGIT_ROWS) * self.spec.model.vocabulary
-        logits = rows * (2 * self.wide + (self.number if self.number < self.wide else 0))
-        scores = 3 * self._scores * self.number if self.spec.model.positions == "xl" else 0
-        tables = 8 * self.tokens * self.spec.router.experts * self.wide if self.router_parts else 0
+        logits = rows * (2 * self.fp32_itemsize + (self.itemsize if self.itemsize < self.fp32_itemsize else 0))
+        scores = 3 * self._scores * self.itemsize if self.spec.model.positions == "xl" else 0
+        tables = 8 * self.tokens * self.spec.router.experts * self.fp32_itemsize if self.router_parts else 0
         return max(logits, scores, tables, 11 * self.spec.router.k * self.stream)
 
     @property
@@ -153,34 +154,36 @@ class Pass:
     @property
     def attention_parts(self) -> list[SavedTensor]:
         shape, length, T = self.spec.model.architecture, self.spec.model.sequence_length, self.tokens
-        inner, per_row = self._heads * shape.kv_size, T * self._heads * WIDE
+        inner, per_row = self._heads * shape.kv_size, T * self._heads * FP32
         if self.spec.model.positions == "rope":
-            turned = SavedTensor("queries, keys, values, turned, and their mix", "5·T·I·b", 5 * T * inner * self.number)
+            turned = SavedTensor(
+                "queries, keys, values, turned, and their mix", "5·T·I·b", 5 * T * inner * self.itemsize
+            )
             return [self._norm, turned, SavedTensor("sums of rows", "T·H·4", per_row)]
-        distances = length * ((shape.d_model + inner) * self.number + length)
+        distances = length * ((shape.d_model + inner) * self.itemsize + length)
         first = [self._norm, SavedTensor("distances and mask", "S·(d + I)·b + S²", distances)]
         if self.gpu:
-            mixed = SavedTensor("queries, keys, values and their mix", "4·T·I·b", 4 * T * inner * self.number)
+            mixed = SavedTensor("queries, keys, values and their mix", "4·T·I·b", 4 * T * inner * self.itemsize)
             pairs = self._scores * (length + min(PIECE, length)) // (2 * length)
             return [
                 *first,
                 mixed,
-                SavedTensor("weights of pairs up to each piece's end", "T·H·(S + P)/2·b", pairs * self.number),
+                SavedTensor("weights of pairs up to each piece's end", "T·H·(S + P)/2·b", pairs * self.itemsize),
             ]
-        scores = SavedTensor("scores", "T·H·S·w", self._scores * self.wide)
-        if self.number >= WIDE:  # `eager_attention`
+        scores = SavedTensor("scores", "T·H·S·w", self._scores * self.fp32_itemsize)
+        if self.itemsize >= FP32:  # `eager_attention`
             return [
                 *first,
-                SavedTensor("queries, keys, values and their mix", "4·T·I·b", 4 * T * inner * self.number),
+                SavedTensor("queries, keys, values and their mix", "4·T·I·b", 4 * T * inner * self.itemsize),
                 scores,
             ]
-        wide = T * inner * (2 * self.number + 3 * self.wide)
-        return [*first, SavedTensor("queries, keys, values and their mix", "T·I·(2·b + 3·w)", wide), scores]
+        mixed = T * inner * (2 * self.itemsize + 3 * self.fp32_itemsize)
+        return [*first, SavedTensor("queries, keys, values and their mix", "T·I·(2·b + 3·w)", mixed), scores]
 
     @property
     def _norm(self) -> SavedTensor:
         """What a LayerNorm saves: input, output, mean and deviation."""
-        return SavedTensor("norm", "2·T·(d + 1)·b", 2 * self.stream + 2 * self.tokens * self.number)
+        return SavedTensor("norm", "2·T·(d + 1)·b", 2 * self.stream + 2 * self.tokens * self.itemsize)
 
     @property
     def ffw_parts(self) -> list[SavedTensor]:
@@ -201,7 +204,7 @@ class Pass:
             more = stacked * (4 * rows + hidden)
             parts.append(SavedTensor("the FFWs stacked on it", f"{stacked}·(4 + 8/t)·K·T·d·b", more))
         if self.spec.router.name not in UNWEIGHTED:
-            parts.append(SavedTensor("rows and weights", "K·T·(d + 1)·b", rows + k * T * self.number))
+            parts.append(SavedTensor("rows and weights", "K·T·(d + 1)·b", rows + k * T * self.itemsize))
         parts.append(SavedTensor("their order", "18·K·T", k * T * (2 * INDEX + 2)))
         if self.layout.expert > 1:
             parts.append(SavedTensor("the order of those that came", "16·K·T", 2 * k * T * INDEX))
@@ -212,20 +215,20 @@ class Pass:
 
     @property
     def router_parts(self) -> list[SavedTensor]:
-        """Its input in wide numbers (on a GPU as it is), log-probabilities, probabilities and the balance loss's
+        """Its input in fp32 (on a GPU as it is), log-probabilities, probabilities and the balance loss's
         coefficients."""
         router, width, T = self.spec.router, self.spec.model.architecture.d_model, self.tokens
         if router.name == "hash":
             return []
-        widened = 0 if self.gpu or self.number >= WIDE else T * width * WIDE
+        widened = 0 if self.gpu or self.itemsize >= FP32 else T * width * FP32
         parts = [SavedTensor("the router's input", "T·d·4", widened)]
-        table = T * router.experts * self.wide
+        table = T * router.experts * self.fp32_itemsize
         if router.name != "rl-r":
             tables = 3 + (router.options.get("weight") == "sigmoid")
             return [*parts, SavedTensor("its tables", f"{tables}·T·E·w", tables * table)]
         parts.append(SavedTensor("its tables", "4·T·E·w", 4 * table))
         if self.spec.router.has_value_network:
-            hidden = 2 * T * max(width // 8, 1) * self.wide
+            hidden = 2 * T * max(width // 8, 1) * self.fp32_itemsize
             formula = "T·d·4 + 2·T·d/8·w" if widened else "2·T·d/8·w"
             parts.append(
                 SavedTensor("the baseline's hidden layer, and its input where widened", formula, hidden + widened)

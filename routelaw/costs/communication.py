@@ -15,19 +15,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 
-from routelaw.specs.activations import INDEX, Pass
-from routelaw.specs.footprint import NUMBER
+from routelaw.costs.activations import INDEX, Pass
+from routelaw.costs.memory import ITEMSIZE
+from routelaw.costs.parameters import Shard, model_parameters, sharded
 from routelaw.specs.layout import Layout
-from routelaw.specs.parameters import model_parameters
 from routelaw.specs.run import RunSpec
-from routelaw.specs.shards import Shard, sharded
 
-GATHER, REDUCE, EXCHANGE, DEAL, TENSOR, SMALL = "gather", "reduce", "exchange", "deal", "tensor", "small"
+GATHER, REDUCE, EXCHANGE, SHUFFLE, TENSOR, SMALL = "gather", "reduce", "exchange", "shuffle", "tensor", "small"
 KINDS = {
     GATHER: "parameters gathered",
     REDUCE: "gradients reduced",
     EXCHANGE: "rows to their experts and back",
-    DEAL: "the shuffle between processes",
+    SHUFFLE: "the shuffle between processes",
     TENSOR: "sums over tensor-parallel processes",
     SMALL: "counts, losses and norms",
 }
@@ -38,11 +37,11 @@ FLOAT64 = 8
 
 @dataclass(frozen=True)
 class Flow:
-    """Exchanges of one kind within one team, in one step."""
+    """Exchanges of one kind within one group, in one step."""
 
     kind: str
     what: str
-    team: str
+    group: str
     """batch, data, expert or tensor: who talks (model/parallel.py)."""
     members: int
     ring: bool
@@ -62,9 +61,9 @@ def communication(
     spec: RunSpec, layout: Layout, micro_batches: int = 1, precision: str = "float32", *, dropped: float = 0.0
 ) -> tuple[Flow, ...]:
     """The exchanges of one process in one step. Flows that nobody takes part in are left out."""
-    number, kept = NUMBER[precision], Fraction(1 - dropped).limit_denominator(10**6)
+    itemsize, kept = ITEMSIZE[precision], Fraction(1 - dropped).limit_denominator(10**6)
     tokens = spec.train.batch * spec.model.sequence_length // (micro_batches * layout.batch)
-    made = Pass(spec, tokens, number, False, layout)
+    made = Pass(spec, tokens, itemsize, False, layout)
     flows = [
         *_parameters(made, micro_batches),
         *_routing(made, micro_batches, kept),
@@ -78,13 +77,13 @@ def sent_by_kind(flows: tuple[Flow, ...]) -> dict[str, float]:
     return {kind: sum(flow.sent for flow in flows if flow.kind == kind) for kind in KINDS}
 
 
-def _ring(kind: str, what: str, team: str, members: int, times: int, size: Fraction | int, passes: int = 1) -> Flow:
+def _ring(kind: str, what: str, group: str, members: int, times: int, size: Fraction | int, passes: int = 1) -> Flow:
     share = passes * Fraction(members - 1, members)
-    return Flow(kind, what, team, members, True, times, Fraction(size), share)
+    return Flow(kind, what, group, members, True, times, Fraction(size), share)
 
 
-def _all_to_all(kind: str, what: str, team: str, members: int, times: int, size: Fraction | int) -> Flow:
-    return Flow(kind, what, team, members, False, times, Fraction(size), 1 - Fraction(1, members))
+def _all_to_all(kind: str, what: str, group: str, members: int, times: int, size: Fraction | int) -> Flow:
+    return Flow(kind, what, group, members, False, times, Fraction(size), 1 - Fraction(1, members))
 
 
 def _parameters(made: Pass, micro_batches: int) -> Iterator[Flow]:
@@ -95,10 +94,13 @@ def _parameters(made: Pass, micro_batches: int) -> Iterator[Flow]:
         ("experts", "data", layout.data, [s for block in model.experts for s in block]),
         ("all but the experts" if made.spec.routed_blocks else "all", "batch", layout.batch, _flat(model.rest)),
     )
-    for kind, verb, bytes_each in ((GATHER, "parameters of", made.number), (REDUCE, "gradients of", made.wide)):
-        for whose, team, members, shards in parts:
+    for kind, verb, bytes_each in (
+        (GATHER, "parameters of", made.itemsize),
+        (REDUCE, "gradients of", made.fp32_itemsize),
+    ):
+        for whose, group, members, shards in parts:
             size = sum(s.gathered for s in shards) * bytes_each
-            yield _ring(kind, f"{verb} {whose}", team, members, micro_batches, size)
+            yield _ring(kind, f"{verb} {whose}", group, members, micro_batches, size)
 
 
 def _flat(parts: tuple[tuple[Shard, ...], ...]) -> list[Shard]:
@@ -114,9 +116,9 @@ def _routing(made: Pass, micro_batches: int, kept: Fraction) -> Iterator[Flow]:
     yield _all_to_all(EXCHANGE, "rows and their gradients", "expert", layout.expert, ways * passes, rows)
     span = made.span
     deciding = micro_batches * (1 if spec.router.shared_decisions else len(spec.routed_blocks))
-    yield _all_to_all(DEAL, "rows and their gradients", "batch", span, ways * passes, made.stream)
-    yield _all_to_all(DEAL, "their tokens", "batch", span, passes, made.tokens * INDEX)
-    yield _all_to_all(DEAL, "their losses", "batch", span, deciding, made.tokens * made.wide)
+    yield _all_to_all(SHUFFLE, "rows and their gradients", "batch", span, ways * passes, made.stream)
+    yield _all_to_all(SHUFFLE, "their tokens", "batch", span, passes, made.tokens * INDEX)
+    yield _all_to_all(SHUFFLE, "their losses", "batch", span, deciding, made.tokens * made.fp32_itemsize)
 
 
 def _tensor(made: Pass, micro_batches: int, kept: Fraction) -> Iterator[Flow]:

@@ -2,7 +2,7 @@
 
 A step takes its floating-point operations (three forward passes) at the rate at which the device multiplies matrices
 of this width, plus the movement of what is kept for the backward pass, of attention's scores and of the optimiser's
-numbers at the bandwidth of its memory, plus a time per step and block in which Python hands out work. How many times
+state at the bandwidth of its memory, plus a time per step and block in which Python hands out work. How many times
 each is moved was fitted to steps of 40 shapes on one CPU core (0.05M to 3M, float32) and of 28 on an H200 (0.8M to
 130M, bfloat16, nothing compiled): predicted over measured .67 to 1.19 and .67 to 1.40. Compiled steps (there of nine
 shapes from 3M to 370M: .96 to 1.03) move less, and nobody waits for Python. BASE is assigned on the host: a microsecond
@@ -17,9 +17,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from routelaw.specs.activations import PIECE, WIDE
-from routelaw.specs.devices import Device
-from routelaw.specs.footprint import FORWARD_AND_BACKWARD, Footprint
+from routelaw.costs.activations import FP32, PIECE
+from routelaw.costs.devices import Device
+from routelaw.costs.memory import FORWARD_AND_BACKWARD, Footprint
 from routelaw.specs.layout import Layout
 from routelaw.specs.run import RunSpec
 
@@ -33,7 +33,7 @@ class Passes:
 
     kept: float
     scores: float
-    numbers: float
+    updated: float
     step_seconds: float
     block_seconds: float
     routed_seconds: float
@@ -60,7 +60,7 @@ class ComputeTime:
     kept: int
     """Bytes, of all its tokens, with the logits that pass by; scores are not among them."""
     scores: int
-    numbers: int
+    updated: int
     """Bytes of what it steps, in float32."""
     products: float
     moving: float
@@ -101,7 +101,7 @@ def compute_time(
     heads = shape.heads // layout.tensor
     pairs = (length + min(PIECE, length)) // 2 if device.gpu else length
     scores = (spec.model.positions == "xl") * shape.blocks * heads * tokens * pairs * number
-    kept = memory.activations + tokens * spec.model.vocabulary * WIDE - scores
+    kept = memory.activations + tokens * spec.model.vocabulary * FP32 - scores
     stepped = memory.masters or memory.built
     return ComputeTime(
         tokens=tokens,
@@ -111,10 +111,10 @@ def compute_time(
         width=shape.d_model,
         kept=kept,
         scores=scores,
-        numbers=stepped,
+        updated=stepped,
         products=FORWARD_AND_BACKWARD * forward,
         moving=(passes.kept * kept + passes.scores * scores) / device.bandwidth,
-        updating=passes.numbers * stepped / device.bandwidth,
+        updating=passes.updated * stepped / device.bandwidth,
         handing_out=micro_batches * _handing_out(spec, passes),
         assigning=ASSIGNMENT_SECONDS * tokens * spec.router.experts * routers if spec.router.name == "base" else 0.0,
     )

@@ -13,14 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from routelaw.costs.memory import footprint
+from routelaw.costs.parameters import model_parameters, shard, sharded
 from routelaw.model.parallel import Group, Parallel
 from routelaw.model.transformer import Transformer
-from routelaw.specs.architecture import Architecture
-from routelaw.specs.footprint import footprint
+from routelaw.specs.counting import Architecture
 from routelaw.specs.layout import Layout
-from routelaw.specs.parameters import model_parameters
 from routelaw.specs.run import ModelSpec, RouterSpec, RunSpec, TrainSpec
-from routelaw.specs.shards import shard, sharded
 
 ROUTED = RouterSpec("switch", 8, group_tokens=16)
 ROUTERS = {

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from routelaw.specs.architecture import Architecture
-from routelaw.specs.communication import KINDS, communication, sent_by_kind
+from routelaw.costs.communication import KINDS, communication, sent_by_kind
+from routelaw.specs.counting import Architecture
 from routelaw.specs.layout import Layout
 from routelaw.specs.run import ModelSpec, RouterSpec, RunSpec, TrainSpec
 
@@ -36,7 +36,7 @@ def test_one_process_sends_nothing() -> None:
 def test_data_parallel_processes_gather_and_reduce() -> None:
     found = sent(Layout(2))
     assert found["gather"] == found["reduce"] == 4 * (REST + FFW + 4 * FFW) / 2
-    assert found["exchange"] == found["deal"] == found["tensor"] == 0
+    assert found["exchange"] == found["shuffle"] == found["tensor"] == 0
     assert 0 < found["small"] < 1000
 
 
@@ -96,14 +96,14 @@ def test_a_shuffle_over_processes_deals_rows() -> None:
     """Blocks of 4 sequences over processes of 2: half of the rows leave, with a token's number and a loss each."""
     shuffled = replace(ROUTED, shuffle_groups=4)
     tokens = BATCH // 4 * S
-    assert sent(Layout(4), shuffled)["deal"] == (4 * tokens * D * 4 + tokens * 8 + tokens * 4) / 2
-    assert sent(Layout(2), shuffled)["deal"] == 0
+    assert sent(Layout(4), shuffled)["shuffle"] == (4 * tokens * D * 4 + tokens * 8 + tokens * 4) / 2
+    assert sent(Layout(2), shuffled)["shuffle"] == 0
     whole = replace(ROUTED, shuffle_groups=8)
-    assert sent(Layout(4), whole)["deal"] == (4 * tokens * D * 4 + tokens * 8 + tokens * 4) * 3 / 4
+    assert sent(Layout(4), whole)["shuffle"] == (4 * tokens * D * 4 + tokens * 8 + tokens * 4) * 3 / 4
 
 
 def test_flows_say_who_talks() -> None:
     flows = communication(make(), Layout(2, 2, 2))
-    assert {(flow.team, flow.members) for flow in flows} == {("batch", 4), ("data", 2), ("expert", 2), ("tensor", 2)}
+    assert {(flow.group, flow.members) for flow in flows} == {("batch", 4), ("data", 2), ("expert", 2), ("tensor", 2)}
     assert all(flow.sent == pytest.approx(float(flow.times * flow.share * flow.size)) for flow in flows)
-    assert {flow.ring for flow in flows if flow.team == "expert"} == {False}
+    assert {flow.ring for flow in flows if flow.group == "expert"} == {False}

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from routelaw.costs.devices import KNOWN, Device, known_device
+from routelaw.costs.memory import footprint
+from routelaw.costs.step_time import ComputeTime, compute_time
 from routelaw.errors import InputError
-from routelaw.specs.devices import KNOWN, Device, known_device
-from routelaw.specs.footprint import footprint
 from routelaw.specs.layout import Layout
 from routelaw.specs.run import ModelSpec, RouterSpec, RunSpec, TrainSpec
 from routelaw.specs.sizes import get_size
-from routelaw.specs.step_time import ComputeTime, compute_time
 
 FLAT = Device("flat", lambda width: 1e12, 1e12, True)
 """As quick at any width."""

@@ -9,13 +9,13 @@ import pytest
 import torch
 from memory_counting import Alive, built, kept_for_backward, some_tokens
 
+from routelaw.costs import activations
+from routelaw.costs.memory import ITEMSIZE, footprint
 from routelaw.errors import InputError
 from routelaw.evaluation.likelihood import token_losses
 from routelaw.evaluation.windows import BATCH_TOKENS
 from routelaw.model import relative_attention, token_loss
-from routelaw.specs import activations
-from routelaw.specs.architecture import Architecture
-from routelaw.specs.footprint import NUMBER, footprint
+from routelaw.specs.counting import Architecture
 from routelaw.specs.run import ModelSpec, RouterSpec, RunSpec, TrainSpec
 from routelaw.specs.sizes import get_size
 from routelaw.training.device import release
@@ -52,7 +52,7 @@ def size_of(tensors) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
-@pytest.mark.parametrize("precision", NUMBER)
+@pytest.mark.parametrize("precision", ITEMSIZE)
 @pytest.mark.parametrize("positions", ["xl", "rope"])
 @pytest.mark.parametrize("name", ROUTERS)
 def test_what_is_built_is_counted_to_the_byte(name: str, positions: str, precision: str) -> None:

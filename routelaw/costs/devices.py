@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from routelaw.errors import InputError
-from routelaw.specs.nearest import nearest_hint
+from routelaw.specs.names import nearest_hint
 
 BEST_SHARE, HALF_WIDTH = 0.8, 260
 """A product of width d reaches .8·d²/(d² + 260²) of the peak: .16, .41, .58, .72 and .76 of it were measured on an H200

@@ -1,9 +1,18 @@
-"""The names of routing techniques, in one spelling."""
+"""What the user probably meant."""
 
 import re
+from collections.abc import Collection
+from difflib import get_close_matches
 
 from routelaw.errors import InputError
-from routelaw.specs.nearest import nearest_hint
+
+
+def nearest_hint(word: str, choices: Collection[str]) -> str:
+    """A parenthesis for an error sentence that names the nearest choice, or nothing when none is near."""
+    spelled = {choice.lower(): choice for choice in choices}
+    matches = get_close_matches(word.lower(), list(spelled), n=1, cutoff=0.4)
+    return f" (did you mean '{spelled[matches[0]]}'?)" if matches else ""
+
 
 DENSE = "dense"
 TECHNIQUES = (DENSE, "s-base", "rl-r", "hash", "switch", "base")
