@@ -140,7 +140,8 @@ def balance(
     from routelaw.cli.output import print_json, show, table
     from routelaw.corpus.shards import open_corpus
     from routelaw.errors import InputError
-    from routelaw.evaluation.hash_balance import balances, draw_balance
+    from routelaw.evaluation.hash_balance import balances
+    from routelaw.figures.hash_balance import draw_balance
     from routelaw.files import write_atomically
 
     counts = options.numbers(experts, "--experts", int)

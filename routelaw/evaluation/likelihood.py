@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from routelaw.evaluation.load import ExpertLoad
-from routelaw.evaluation.windows import Masked
+from routelaw.evaluation.texts import Masked
 from routelaw.model.parallel import Group
 from routelaw.model.transformer import Output, StepContext, Transformer
 

@@ -18,8 +18,7 @@ from routelaw.corpus.tokenizer import Tokenizer
 from routelaw.errors import InputError
 from routelaw.evaluation.lambada import last_words
 from routelaw.evaluation.likelihood import masked_likelihood
-from routelaw.evaluation.texts import TokenStream, read_passages
-from routelaw.evaluation.windows import batched, strided_windows
+from routelaw.evaluation.texts import TokenStream, batched, read_passages, strided_windows
 from routelaw.model.transformer import Transformer
 
 LAMBADA, WHOLE = "lambada", "_text"

@@ -15,9 +15,8 @@ from routelaw.corpus.batches import batch, validation_windows
 from routelaw.corpus.shards import Corpus
 from routelaw.errors import InputError
 from routelaw.evaluation.likelihood import Likelihood, likelihood
-from routelaw.evaluation.texts import held_out
+from routelaw.evaluation.texts import BATCH_TOKENS, held_out
 from routelaw.evaluation.trial import check_whole_texts
-from routelaw.evaluation.windows import BATCH_TOKENS
 from routelaw.model.transformer import Transformer
 from routelaw.routers.router import check_router
 from routelaw.specs.run import ExecutionSpec, RunSpec, TrainSpec

@@ -13,7 +13,7 @@ from routelaw.costs import activations
 from routelaw.costs.memory import ITEMSIZE, footprint
 from routelaw.errors import InputError
 from routelaw.evaluation.likelihood import token_losses
-from routelaw.evaluation.windows import BATCH_TOKENS
+from routelaw.evaluation.texts import BATCH_TOKENS
 from routelaw.model import relative_attention, token_loss
 from routelaw.specs.counting import Architecture
 from routelaw.specs.run import ModelSpec, RouterSpec, RunSpec, TrainSpec

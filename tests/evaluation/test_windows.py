@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from routelaw.errors import InputError
-from routelaw.evaluation.windows import batched, strided_windows
+from routelaw.evaluation.texts import batched, strided_windows
 
 FILL = -1
 
