@@ -32,10 +32,9 @@ from routelaw.corpus.shards import Corpus
 from routelaw.runs.store import Store
 from routelaw.specs.run import ExecutionSpec, ModelSpec, RouterSpec, RunSpec, TrainSpec
 from routelaw.specs.sizes import get_size, size_label
-from routelaw.sweeps.estimate import STARTUP_SECONDS, RunEstimate, SweepEstimate, estimate_sweep
-from routelaw.sweeps.events import RunEnded, Started
-from routelaw.sweeps.local import run_local
-from routelaw.sweeps.machine import Machine
+from routelaw.sweeps.estimate.sweep_estimate import STARTUP_SECONDS, RunEstimate, SweepEstimate, estimate_sweep
+from routelaw.sweeps.local import Machine, run_local
+from routelaw.sweeps.progress import RunEnded, Started
 from routelaw.sweeps.sweep import PlannedRun
 from routelaw.sweeps.task import Task
 

@@ -44,9 +44,8 @@ from routelaw.errors import InputError
 from routelaw.files import write_atomically
 from routelaw.runs.store import OUTPUT, Store, StoredRun
 from routelaw.specs.run import RunSpec, describe
-from routelaw.sweeps.events import Lost, RunEnded, RunFailed, Started
-from routelaw.sweeps.local import run_local
-from routelaw.sweeps.machine import Machine
+from routelaw.sweeps.local import Machine, run_local
+from routelaw.sweeps.progress import Lost, RunEnded, RunFailed, Started
 from routelaw.sweeps.sweep import PlannedRun, read_sweep
 from routelaw.sweeps.task import Task
 from routelaw.training.run import check_run

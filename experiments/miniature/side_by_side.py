@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 from routelaw.runs.store import Store
-from routelaw.sweeps.machine import Machine
-from routelaw.sweeps.memory import AvailableMemory, RequiredMemory, available_memory, in_words
-from routelaw.sweeps.pacing import TimeEstimator
+from routelaw.sweeps.estimate.memory import AvailableMemory, RequiredMemory, available_memory, in_words
+from routelaw.sweeps.estimate.time_estimator import TimeEstimator
+from routelaw.sweeps.local import Machine
 from routelaw.sweeps.sweep import PlannedRun
 
 SPARE_DISK = 2_000_000_000

@@ -22,10 +22,10 @@ from routelaw.errors import InputError
 from routelaw.files import write_atomically
 from routelaw.runs.store import Store
 from routelaw.specs.sizes import get_size
-from routelaw.sweeps.machine import Machine
+from routelaw.sweeps.estimate.trial import time_tasks
+from routelaw.sweeps.local import Machine
 from routelaw.sweeps.sweep import PlannedRun, read_sweep
 from routelaw.sweeps.task import Task
-from routelaw.sweeps.trial import time_tasks
 from routelaw.training.device import device_name, resolve_device
 
 

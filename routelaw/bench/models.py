@@ -38,7 +38,7 @@ from routelaw.errors import InputError
 from routelaw.model.transformer import Transformer
 from routelaw.specs.run import ModelSpec, RouterSpec, RunSpec, TrainSpec
 from routelaw.specs.sizes import get_size
-from routelaw.sweeps.memory import host_memory, in_words
+from routelaw.sweeps.estimate.memory import host_memory, in_words
 from routelaw.training.device import release as give_back
 from routelaw.training.optimizer import Optimizer
 from routelaw.training.step import layer_losses, step_context, take_step, weighted_sum

@@ -26,7 +26,7 @@ def demo(
     A few minutes on two cores. Stopped, it continues when the same command is given again.
     """
     from routelaw.errors import InputError
-    from routelaw.sweeps.machine import check_jobs
+    from routelaw.sweeps.local import check_jobs
 
     check_jobs(jobs)  # before the work of minutes
     if not out:

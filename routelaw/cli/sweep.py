@@ -11,8 +11,8 @@ from routelaw.cli.output import note
 
 if TYPE_CHECKING:
     from routelaw.runs.store import Store
-    from routelaw.sweeps.estimate import SweepEstimate
-    from routelaw.sweeps.machine import Machine
+    from routelaw.sweeps.estimate.sweep_estimate import SweepEstimate
+    from routelaw.sweeps.local import Machine
     from routelaw.sweeps.run_sweep import SweepTraining
     from routelaw.sweeps.sweep import Sweep
 
@@ -135,7 +135,7 @@ def _estimated(
     device_name: str | None,
 ) -> SweepEstimate:
     from routelaw.cli.output import progress
-    from routelaw.sweeps.estimate import estimate_sweep
+    from routelaw.sweeps.estimate.sweep_estimate import estimate_sweep
 
     with progress(quiet=not measure) as bar:
         task = bar.add_task("timing a few steps of every shape", total=None)

@@ -23,9 +23,8 @@ if TYPE_CHECKING:
 
     from routelaw.runs.store import Store
     from routelaw.specs.run import RunSpec
-    from routelaw.sweeps.estimate import SweepEstimate
-    from routelaw.sweeps.events import Event
-    from routelaw.sweeps.progress import SweepProgress
+    from routelaw.sweeps.estimate.sweep_estimate import SweepEstimate
+    from routelaw.sweeps.progress import Event, SweepProgress
     from routelaw.sweeps.sweep import Sweep
 
 INTERRUPTED = 130
@@ -37,8 +36,7 @@ def watch(events: Iterator[Event], sweep: Sweep, store: Store, *, quiet: bool) -
     from rich.console import Console
     from rich.live import Live
 
-    from routelaw.sweeps.events import Tick
-    from routelaw.sweeps.progress import Watch
+    from routelaw.sweeps.progress import Tick, Watch
 
     console = Console(stderr=True, quiet=quiet, highlight=False)
     specs = {run.spec.run_id: run.spec for run in sweep.runs}
@@ -89,7 +87,7 @@ def _on_interrupt(say: Callable[[], None]) -> Iterator[None]:
 def _line(
     event: Event, specs: dict[str, RunSpec], store: Store, progress: SweepProgress, failed: dict[str, str]
 ) -> str:
-    from routelaw.sweeps.events import Lost, RunEnded, RunFailed, Waiting
+    from routelaw.sweeps.progress import Lost, RunEnded, RunFailed, Waiting
 
     if isinstance(event, RunEnded):
         result = store.find(event.run_id).result

@@ -207,7 +207,7 @@ def _loss(value: float | None) -> str:
 def _show_derived(training: Training) -> None:
     from routelaw.cli.output import show
     from routelaw.costs.memory import footprint_of
-    from routelaw.sweeps.memory import in_words
+    from routelaw.sweeps.estimate.memory import in_words
     from routelaw.training.device import resolve_device, resolve_precision
     from routelaw.training.schedule import warmup_steps
 

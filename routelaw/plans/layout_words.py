@@ -90,7 +90,7 @@ def _memory(plan: Plan, chosen: LayoutPlan) -> list[Line]:
 
 
 def _kept(forward: Pass) -> list[Line]:
-    """By the letters of specs/activations.py."""
+    """By the letters of costs/activations.py."""
     spec, shape, tensor = forward.spec, forward.spec.model.architecture, forward.layout.tensor
     letters = f"T = {forward.tokens:,}, S = {spec.model.sequence_length:,}, d = {shape.d_model:,}, "
     letters += f"I = {shape.heads * shape.kv_size // tensor:,}, H = {shape.heads // tensor}, "

@@ -1,7 +1,7 @@
 """Which layout of processes to train a run on: every one that is possible, with memory, bytes sent and time.
 
 Each has the fewest micro-batches with which it fits into the memory of a device. Predicted times are arithmetic
-(specs/step_time.py, links.py): they are for ranking layouts, and no layout of GPUs has been timed. Experts are taken to
+(costs/step_time.py, links.py): they are for ranking layouts, and no layout of GPUs has been timed. Experts are taken to
 be gathered and reduced while others compute; all else is one group of FSDP's, which is waited for, as are rows on their
 way to experts and sums over tensor-parallel processes.
 """

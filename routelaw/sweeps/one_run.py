@@ -16,7 +16,7 @@ from routelaw.routers.router import load_router
 from routelaw.runs.columns import check_loss_name
 from routelaw.specs.files import from_mapping, gather_tables, run_spec
 from routelaw.specs.run import ExecutionSpec, RunSpec, describe
-from routelaw.sweeps import memory
+from routelaw.sweeps.estimate import memory
 from routelaw.training.device import resolve_device, resolve_precision
 from routelaw.training.ranks import Rank
 from routelaw.training.run import Progress, Result, check_run, train_run

@@ -17,11 +17,10 @@ from routelaw.routers.router import load_router
 from routelaw.runs.leases import dated_ahead, host_of
 from routelaw.runs.store import Store
 from routelaw.specs.run import describe
-from routelaw.sweeps import cluster, local
-from routelaw.sweeps.estimate import SweepEstimate, estimate_sweep, too_large
-from routelaw.sweeps.events import Event, RunFailed
-from routelaw.sweeps.machine import Machine
-from routelaw.sweeps.progress import SweepProgress, Watch, work
+from routelaw.sweeps import local, ray_cluster
+from routelaw.sweeps.estimate.sweep_estimate import SweepEstimate, estimate_sweep, too_large
+from routelaw.sweeps.local import Machine
+from routelaw.sweeps.progress import Event, RunFailed, SweepProgress, Watch, work
 from routelaw.sweeps.sweep import PlannedRun, Sweep, read_sweep
 from routelaw.sweeps.task import Task
 from routelaw.training.run import check_run
@@ -139,7 +138,7 @@ class SweepTraining:
             events = local.run_local(tasks, self.store, devices=self.machine.devices, threads=self.machine.threads)
         else:
             ray = self.ray
-            events = cluster.run_on_ray(tasks, self.store, address=ray.address, cpus=ray.cpus, gpus=ray.gpus)
+            events = ray_cluster.run_on_ray(tasks, self.store, address=ray.address, cpus=ray.cpus, gpus=ray.gpus)
         with closing(events):  # pyrefly: ignore
             for event in events:
                 if isinstance(event, RunFailed):

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from routelaw.errors import DiskFull
 from routelaw.runs.store import Store, StoredRun
-from routelaw.sweeps.events import Event, Lost, RunEnded, RunFailed, Waiting
+from routelaw.sweeps.progress import Event, Lost, RunEnded, RunFailed, Waiting
 from routelaw.sweeps.task import BUSY, ENDED, FULL, LOST, STOPPED, Outcome, Task, record_failure
 
 MOST_DEATHS = 3

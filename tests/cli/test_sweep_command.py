@@ -17,8 +17,8 @@ from routelaw.cli.sweep import note_what_is_there
 from routelaw.cli.sweep_screen import watch
 from routelaw.runs.store import Store
 from routelaw.sweeps import local
-from routelaw.sweeps.events import Event, Tick
-from routelaw.sweeps.machine import Machine
+from routelaw.sweeps.local import Machine
+from routelaw.sweeps.progress import Event, Tick
 from routelaw.sweeps.run_sweep import SweepTraining, load_sweep
 from routelaw.sweeps.sweep import Sweep
 

@@ -26,7 +26,7 @@ from routelaw.runs.store import Store
 from routelaw.specs.files import to_mapping
 from routelaw.specs.run import RunSpec
 from routelaw.specs.sizes import size_label
-from routelaw.sweeps.events import Event, RunEnded, Started
+from routelaw.sweeps.progress import Event, RunEnded, Started
 from routelaw.sweeps.task import Task
 
 CORPUS, VOCABULARY = "c", 8192

@@ -29,7 +29,7 @@ from routelaw.errors import InputError
 from routelaw.runs.files import read_runs
 from routelaw.runs.store import Store
 from routelaw.specs.files import to_mapping
-from routelaw.sweeps.events import Started
+from routelaw.sweeps.progress import Started
 
 QUICK_RUNS = 5
 TABLES = Path("experiments", "miniature")

@@ -12,7 +12,7 @@ from experiments.miniature.studies import specs_of
 from routelaw.costs.memory import footprint_of
 from routelaw.runs.store import Store
 from routelaw.specs.run import ExecutionSpec
-from routelaw.sweeps.memory import AvailableMemory, RequiredMemory, required_memory
+from routelaw.sweeps.estimate.memory import AvailableMemory, RequiredMemory, required_memory
 from routelaw.sweeps.sweep import PlannedRun
 
 GB = 10**9

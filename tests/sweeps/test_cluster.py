@@ -10,8 +10,8 @@ from tiny_runs import EXECUTION, make_spec
 from routelaw.corpus import Corpus
 from routelaw.errors import InputError
 from routelaw.runs.store import Store
-from routelaw.sweeps.cluster import run_on_ray
-from routelaw.sweeps.machine import Machine
+from routelaw.sweeps.local import Machine
+from routelaw.sweeps.ray_cluster import run_on_ray
 from routelaw.sweeps.sweep import PlannedRun
 from routelaw.sweeps.task import Task
 

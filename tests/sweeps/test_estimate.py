@@ -18,17 +18,36 @@ from routelaw.errors import InputError
 from routelaw.runs.store import Store, StoredRun
 from routelaw.specs.files import to_mapping
 from routelaw.specs.run import ExecutionSpec, RouterSpec, RunSpec
-from routelaw.sweeps import estimate as estimating
-from routelaw.sweeps import pacing
-from routelaw.sweeps.arithmetic import COMPILED_BEGIN, arithmetic_pace, device_here
-from routelaw.sweeps.estimate import DONE, STARTUP_SECONDS, estimate_sweep, steps_done, too_large
-from routelaw.sweeps.machine import Machine
-from routelaw.sweeps.memory import AvailableMemory, fits, floor_here, host_memory, memory_error, required_memory
-from routelaw.sweeps.pace import ARITHMETIC, MEASURED, SAVE_RATE, TRIAL, StepTime, between, history, pace_of, shape_of
-from routelaw.sweeps.pacing import evaluated_tokens
+from routelaw.sweeps.estimate import sweep_estimate as estimating
+from routelaw.sweeps.estimate import time_estimator
+from routelaw.sweeps.estimate.memory import (
+    AvailableMemory,
+    fits,
+    floor_here,
+    host_memory,
+    memory_error,
+    required_memory,
+)
+from routelaw.sweeps.estimate.step_times import (
+    ARITHMETIC,
+    COMPILED_BEGIN,
+    MEASURED,
+    SAVE_RATE,
+    TRIAL,
+    StepTime,
+    arithmetic_pace,
+    between,
+    device_here,
+    history,
+    pace_of,
+    shape_of,
+)
+from routelaw.sweeps.estimate.sweep_estimate import DONE, STARTUP_SECONDS, estimate_sweep, steps_done, too_large
+from routelaw.sweeps.estimate.time_estimator import evaluated_tokens
+from routelaw.sweeps.estimate.trial import WARM_UP, _seconds_a_step
+from routelaw.sweeps.local import Machine
 from routelaw.sweeps.sweep import PlannedRun
 from routelaw.sweeps.task import Task, carry_out
-from routelaw.sweeps.trial import WARM_UP, _seconds_a_step
 from routelaw.training.device import device_name, resolve_device, settings
 from routelaw.training.step import StepInfo
 
@@ -45,7 +64,7 @@ def store(tmp_path: Path) -> Store:
 def roomy(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever memory the machine has: the tests about it have their own."""
     monkeypatch.setattr(estimating, "available_memory", lambda *_: ROOMY)
-    monkeypatch.setattr(pacing, "floor_here", lambda: PROCESS_FLOOR)
+    monkeypatch.setattr(time_estimator, "floor_here", lambda: PROCESS_FLOOR)
 
 
 def planned(corpus: Corpus, router: RouterSpec | str = "s-base", **train) -> PlannedRun:
@@ -172,7 +191,7 @@ def test_workers_take_the_longest_first(tiny_corpus: Corpus, store: Store) -> No
 def test_the_seconds_of_a_step_are_those_between_looks(monkeypatch: pytest.MonkeyPatch, every: int) -> None:
     """Each step takes a quarter of a second by this clock, looked at or not."""
     now = [0.0]
-    monkeypatch.setattr("routelaw.sweeps.trial.time.perf_counter", lambda: now[0])
+    monkeypatch.setattr("routelaw.sweeps.estimate.trial.time.perf_counter", lambda: now[0])
 
     def steps() -> Iterator[StepInfo]:
         for step in range(WARM_UP + 1, 1000):

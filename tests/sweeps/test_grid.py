@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from routelaw.errors import InputError
-from routelaw.sweeps.grid import applied, check_rule, combinations, flattened
+from routelaw.sweeps.sweep import applied, check_rule, combinations, flattened
 
 
 def made(tables: dict[str, Any], chosen: dict[str, Any], *rules: dict[str, Any], **overrides: Any) -> dict[str, Any]:

@@ -18,9 +18,8 @@ from routelaw.corpus import Corpus
 from routelaw.files import sha256_of
 from routelaw.runs.store import Store
 from routelaw.specs.run import RouterSpec
-from routelaw.sweeps.events import Lost, RunEnded, RunFailed, Started
 from routelaw.sweeps.local import run_local
-from routelaw.sweeps.progress import Watch
+from routelaw.sweeps.progress import Lost, RunEnded, RunFailed, Started, Watch
 from routelaw.sweeps.sweep import PlannedRun
 from routelaw.sweeps.task import Task
 

@@ -16,10 +16,9 @@ from routelaw.errors import InputError
 from routelaw.runs.folders import EVALUATIONS, read_lines
 from routelaw.runs.store import Store
 from routelaw.specs.run import RouterSpec, RunSpec
-from routelaw.sweeps.cluster import run_on_ray
-from routelaw.sweeps.events import Event, Lost, RunEnded
-from routelaw.sweeps.local import run_local, worker_environment
-from routelaw.sweeps.machine import Machine
+from routelaw.sweeps.local import Machine, run_local, worker_environment
+from routelaw.sweeps.progress import Event, Lost, RunEnded
+from routelaw.sweeps.ray_cluster import run_on_ray
 from routelaw.sweeps.sweep import PlannedRun
 from routelaw.sweeps.task import Task, carry_out
 

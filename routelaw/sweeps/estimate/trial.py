@@ -4,7 +4,7 @@ Trials are done by as many processes at once as the sweep will have workers, eac
 runs that share a GPU, or the memory of a machine, slow each other down, and only measuring shows by how much. All of
 them step while any of them is being timed.
 
-    python -m routelaw.sweeps.trial
+    python -m routelaw.sweeps.estimate.trial
 
 reads a task, builds it, says ready, waits for its cue, says the figures, and goes on stepping until the next task.
 """
@@ -24,14 +24,15 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from routelaw.errors import InputError, ended_by
+from routelaw.sweeps.estimate.step_times import TRIAL, StepTime
 from routelaw.sweeps.local import worker_environment
-from routelaw.sweeps.pace import TRIAL, StepTime
 
 if TYPE_CHECKING:
     from routelaw.model.transformer import Transformer
-    from routelaw.sweeps.machine import Machine
+    from routelaw.sweeps.local import Machine
     from routelaw.sweeps.task import Task
     from routelaw.training.step import StepInfo
+
 
 WARM_UP = 5
 """Steps before the clock starts: the first fill memory and caches; a GPU's kernels are loaded, compiled, recorded."""
@@ -49,7 +50,7 @@ class Timer:
     def __init__(self, device: str, threads: int) -> None:
         self._stderr: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  closed with the process
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "routelaw.sweeps.trial"],
+            [sys.executable, "-m", "routelaw.sweeps.estimate.trial"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._stderr,

@@ -1,28 +1,32 @@
 """A sweep on a Ray cluster: every run is a task that Ray places by its need of CPUs and GPUs; the processes of a run
-that takes several are on as many nodes as it needs (placed.py).
+that takes several are on as many nodes as it needs.
 
 The store lies where all nodes see it. A run whose worker or node is lost is given out again and continues from its
 last checkpoint; between hosts it is taken over once its lease has gone cold (runs/claims.py).
+
+The processes of one run are placed all at once or not at all. They meet at a store of the task that launches them. A
+process ends with the Ray worker that started it, and that with the task: whichever node is lost, nobody stays behind.
 """
 
 from __future__ import annotations
 
 import logging
+import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from routelaw.errors import InputError
+from routelaw.errors import LOST_CONTACT, InputError
 from routelaw.runs.store import Store
-from routelaw.sweeps.events import Event, Started, Tick
+from routelaw.sweeps.progress import Event, Started, Tick
 from routelaw.sweeps.schedule import Schedule
 from routelaw.sweeps.task import FAILED, STOPPED, Outcome, Task, reason_of
+from routelaw.training.launch import GRACE, POLL, Ended, Launch, Member, rendezvous_address
+from routelaw.training.ranks import Rank
 
 TICK = 0.5
-GRACE = 30.0
-"""Seconds the runs have for a last checkpoint when the sweep is told to stop."""
 AHEAD = 2
 """Tasks handed to Ray per slot of the cluster: enough that no slot waits, few enough to stop soon."""
 
@@ -85,7 +89,6 @@ def _settled(ray: Any, reference: Any, task: Task, schedule: Schedule) -> Iterat
 def _carry_out(task: dict[str, Any], stop: str, cpus: float, gpus: float) -> dict[str, Any]:
     """On a node, in a worker of Ray's."""
     from routelaw.kernels.cpu_bfloat16 import apply_remembered
-    from routelaw.sweeps.placed import on_cluster
     from routelaw.sweeps.task import Task, carry_out
 
     apply_remembered()
@@ -123,3 +126,96 @@ def _slots(ray: Any, cpus: float, gpus: float, processes: int) -> int:
             f"(in all there are {has.get('CPU', 0):g} and {has.get('GPU', 0):g})."
         )
     return max(1, available // processes)
+
+
+NODE_LOST = LOST_CONTACT
+
+
+def on_cluster(cpus: float, gpus: float, folder: Path) -> Launch:
+    """A launcher that gives every process so many CPUs and GPUs. When they are to stop it leaves a sign in `folder`,
+    which all nodes see."""
+
+    def launch(
+        command: Sequence[str],
+        world: int,
+        *,
+        told: bytes = b"",
+        keep_words: bool = True,
+        threads: int = 0,
+        stop: Callable[[], bool] = lambda: False,
+    ) -> Ended:
+        import ray
+        from ray.util.placement_group import placement_group, remove_placement_group
+
+        available = {"CPU": cpus} | ({"GPU": gpus} if gpus else {})
+        group = placement_group([available] * world, strategy="PACK")
+        sign = folder / f".stop.{uuid.uuid4().hex}"
+        try:
+            while not group.wait(timeout_seconds=TICK):
+                if stop():
+                    return Ended(world, 0, 0)
+            host = ray.util.get_node_ip_address()
+            with rendezvous_address(host) as port:
+                given = {"command": list(command), "told": told, "threads": threads, "sign": str(sign)}
+                given |= {"host": host, "port": port, "world": world}
+                return _followed(ray, _started(ray, group, available, given), sign, stop)
+        finally:
+            sign.unlink(missing_ok=True)
+            remove_placement_group(group)
+
+    return launch
+
+
+def _started(ray: Any, group: Any, available: Mapping[str, float], given: Mapping[str, Any]) -> list[Any]:
+    from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+    references = []
+    for number in range(given["world"]):
+        place = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=number)
+        remote = ray.remote(max_retries=0)(_member).options(
+            num_cpus=available["CPU"], num_gpus=available.get("GPU", 0), scheduling_strategy=place
+        )
+        references.append(remote.remote(number, dict(given)))
+    return references
+
+
+def _followed(ray: Any, references: list[Any], sign: Path, stop: Callable[[], bool]) -> Ended:
+    world, left, asked, said = len(references), list(references), 0.0, ""
+    try:
+        while left:
+            done, left = ray.wait(left, timeout=TICK)
+            for reference in done:
+                rank = references.index(reference)
+                try:
+                    code, words = ray.get(reference)
+                except ray.exceptions.RayError as error:
+                    lost = f"error: the node or worker of process {rank} of {world} was lost ({type(error).__name__})"
+                    return Ended(world, rank, NODE_LOST, lost)
+                if code:
+                    return Ended(world, rank, code, words)
+                said = words if rank == 0 else said
+            if not asked and stop():
+                asked = time.monotonic()
+                sign.touch()
+            if asked and time.monotonic() - asked > GRACE:
+                break
+        return Ended(world, 0, 0, said)
+    finally:
+        for reference in left:
+            ray.cancel(reference, force=True)
+
+
+def _member(number: int, given: dict[str, Any]) -> tuple[int, str]:
+    """On its node: how the process ended, and what it said at the end. Ray shows it its own GPUs alone."""
+    meeting = (given["host"], given["port"])
+    member = Member(given["command"], Rank(number, given["world"], 0), meeting, given["told"], True, given["threads"])
+    asked = False
+    try:
+        while (code := member.code) is None:
+            if not asked and Path(given["sign"]).exists():
+                asked = True
+                member.ask_to_stop()
+            time.sleep(POLL)
+        return code, member.said
+    finally:
+        member.end()

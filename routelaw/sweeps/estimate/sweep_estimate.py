@@ -1,7 +1,7 @@
 """What a sweep will take, said before it starts: memory, time and money, run by run and in all.
 
-The time of a run is known best from finished runs of its shape on the same device (pace.py), then from a few real
-steps of it (trial.py), else by arithmetic (arithmetic.py), which is rough.
+The time of a run is known best from finished runs of its shape on the same device (step_times.py), then from a few real
+steps of it (trial.py), else by arithmetic, which is rough.
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ from routelaw.costs.devices import known_device
 from routelaw.costs.memory import Footprint
 from routelaw.runs.store import Store
 from routelaw.specs.sizes import size_label
-from routelaw.sweeps.memory import AvailableMemory, RequiredMemory, available_memory, in_words, memory_error
-from routelaw.sweeps.pace import ARITHMETIC, Shape, StepTime
-from routelaw.sweeps.pacing import Notice, TimeEstimator, evaluated_tokens
+from routelaw.sweeps.estimate.memory import AvailableMemory, RequiredMemory, available_memory, in_words, memory_error
+from routelaw.sweeps.estimate.step_times import ARITHMETIC, Shape, StepTime
+from routelaw.sweeps.estimate.time_estimator import Notice, TimeEstimator, evaluated_tokens
 from routelaw.sweeps.progress import work
 from routelaw.sweeps.sweep import PlannedRun
 
 if TYPE_CHECKING:
-    from routelaw.sweeps.machine import Machine
+    from routelaw.sweeps.local import Machine
+
 
 DONE = "in the store"
 STARTUP_SECONDS = 8.0

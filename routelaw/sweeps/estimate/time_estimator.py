@@ -14,14 +14,22 @@ from routelaw.costs.devices import Device
 from routelaw.costs.memory import Footprint, footprint_of
 from routelaw.runs.store import Store
 from routelaw.specs.run import ExecutionSpec
-from routelaw.sweeps.arithmetic import arithmetic_pace, device_here
-from routelaw.sweeps.memory import AvailableMemory, RequiredMemory, fits, floor_here, required_memory
-from routelaw.sweeps.pace import Shape, StepTime, between, history, shape_of
+from routelaw.sweeps.estimate.memory import AvailableMemory, RequiredMemory, fits, floor_here, required_memory
+from routelaw.sweeps.estimate.step_times import (
+    Shape,
+    StepTime,
+    arithmetic_pace,
+    between,
+    device_here,
+    history,
+    shape_of,
+)
 from routelaw.sweeps.progress import work
 from routelaw.sweeps.sweep import PlannedRun
 
 if TYPE_CHECKING:
-    from routelaw.sweeps.machine import Machine
+    from routelaw.sweeps.local import Machine
+
 
 Notice = Callable[[int, int], None]
 """Hears how many shapes of how many have been timed."""
@@ -96,8 +104,8 @@ class TimeEstimator:
 
     def tried(self, known: dict[Shape, StepTime], plugins: tuple[Path, ...], notice: Notice) -> dict[Shape, StepTime]:
         """The ends of every family that fits into memory, and what lies between."""
+        from routelaw.sweeps.estimate.trial import time_tasks
         from routelaw.sweeps.task import Task
-        from routelaw.sweeps.trial import time_tasks
 
         families: dict[Shape, list[Shape]] = {}
         for shape, run in self.example.items():
