@@ -35,8 +35,7 @@ from experiments.miniature.packing import ALLOCATION, HELD, opened
 from experiments.miniature.studies import HERE, LARGEST_RATES, QUICK, RATES, ROUTED_RATES, STUDIES, studies_of_runs
 from routelaw.errors import InputError
 from routelaw.files import write_atomically
-from routelaw.runs.codecs import compress, decompress
-from routelaw.runs.files import read_runs, write_runs
+from routelaw.runs.files import compress, decompress, read_runs, write_runs
 from routelaw.runs.folders import table_of
 from routelaw.runs.store import Store, StoredRun
 from routelaw.runs.table import RunTable

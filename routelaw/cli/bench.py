@@ -63,7 +63,7 @@ def bench(
 def _asked(names: list[str]) -> list[str]:
     """In the order given, each once; all if there are none."""
     from routelaw.bench import TABLES
-    from routelaw.cli.choices import one_of
+    from routelaw.cli.options import one_of
 
     return list(dict.fromkeys(one_of(name, TABLES, "routelaw bench") for name in names)) or list(TABLES)
 

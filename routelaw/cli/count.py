@@ -76,7 +76,7 @@ def _known(name: str, options: list[str], plugins: list[Path]) -> RouterSpec:
     """The router by name with its options; torch is needed only where there are options or plugins to check."""
     from dataclasses import replace
 
-    from routelaw.cli.run_tables import plain_value
+    from routelaw.cli.options import plain_value
     from routelaw.errors import InputError
     from routelaw.plugins import router_file
     from routelaw.specs.names import DENSE, known_router

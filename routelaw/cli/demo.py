@@ -81,8 +81,7 @@ def _sweep_file(out: Path) -> Path:
 
 
 def _train(file: Path, store: Store, jobs: int | None) -> None:
-    from routelaw.cli.sweep import SOME_FAILED, note_what_is_there
-    from routelaw.cli.sweep_screen import show_end, watch
+    from routelaw.cli.sweep import SOME_FAILED, note_what_is_there, show_end, watch
     from routelaw.sweeps.run_sweep import load_sweep, run_sweep
 
     training = run_sweep(load_sweep(file), store, jobs=jobs, notice=note)

@@ -33,8 +33,8 @@ def epc(
     """Effective parameters of a routed model and their inverse, cut-offs, slopes, level curves. Needs no data."""
     import math
 
+    from routelaw.cli.options import predictors
     from routelaw.cli.output import print_json
-    from routelaw.cli.predictors import predictors
     from routelaw.errors import InputError
     from routelaw.laws.equivalence import check_law
     from routelaw.plans.equivalents import equivalents

@@ -47,7 +47,7 @@ def evaluate(
     """
     import torch
 
-    from routelaw.cli.named_paths import named_paths
+    from routelaw.cli.options import named_paths
     from routelaw.cli.output import print_json
     from routelaw.errors import InputError
     from routelaw.evaluation.trial import is_last_word

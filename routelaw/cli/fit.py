@@ -55,7 +55,7 @@ def fit(
 ) -> None:
     """Fit a scaling law to a table of losses and judge it: parameters, intervals, errors on unseen runs."""
     options.use_one_thread()
-    from routelaw.cli.choices import one_of
+    from routelaw.cli.options import one_of
     from routelaw.cli.output import print_json
     from routelaw.errors import InputError
     from routelaw.fitting.fit import fit_law

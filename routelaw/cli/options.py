@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from routelaw.cli.output import note
+from routelaw.errors import InputError
+from routelaw.files import check_plain
 from routelaw.formatting import shortened
 
 if TYPE_CHECKING:
     from routelaw.laws import Law
+    from routelaw.plans.predictor import Predictor
     from routelaw.runs.table import RunTable
+
 
 MOST_EXPERTS = 1_000_000
 MOST_NUMBERS = 1000
@@ -132,3 +138,114 @@ def numbers(text: str, option: str, kind: type, highest: float = MOST_EXPERTS) -
             f"not {shortened(text)!r}."
         )
     return values
+
+
+T = TypeVar("T", bound=str)
+
+
+def one_of(value: str, choices: tuple[T, ...], option: str) -> T:
+    from routelaw.errors import InputError
+    from routelaw.specs.names import nearest_hint
+
+    for choice in choices:
+        if value == choice:
+            return choice
+    raise InputError(f"{option} takes {', '.join(choices)}, not {value!r}{nearest_hint(value, choices)}.")
+
+
+def named_paths(items: Sequence[str], option: str) -> dict[str, Path]:
+    from routelaw.errors import InputError
+    from routelaw.formatting import shortened
+    from routelaw.runs.table import check_loss_name
+
+    found: dict[str, Path] = {}
+    for item in items:
+        name, given, path = item.partition("=")
+        if not given or not path or not name:
+            raise InputError(f"{option} takes NAME=PATH, such as c4=texts/c4.jsonl.xz, not {shortened(item)!r}.")
+        check_loss_name(name, option)
+        if name in found:
+            raise InputError(f"{option}: the name {name!r} is given twice; choose another.")
+        found[name] = Path(path)
+    return found
+
+
+LONGEST_VALUE = 20_000
+"""Characters of a value that are read as TOML; what is longer is text, if anything."""
+
+
+def settings_of(settings: Sequence[str]) -> dict[str, Any]:
+    """Values by dotted name out of `table.key=value`."""
+    values = {}
+    for setting in settings:
+        name, given, text = setting.partition("=")
+        if not given or "." not in name:
+            raise InputError(f"--set takes table.key=value, such as router.k=2, not {setting!r}.")
+        values[name.strip()] = plain_value(text.strip())
+    return values
+
+
+def plain_value(text: str) -> Any:
+    """As TOML would read it; what is no TOML value is text, so that names need no quotes."""
+    try:
+        value = tomllib.loads(f"value = {text}")["value"] if len(text) < LONGEST_VALUE else text
+    except tomllib.TOMLDecodeError:
+        value = text
+    except (ValueError, RecursionError):  # thousands of digits, or of brackets
+        raise InputError(f"--set cannot take {text[:20]!r}… as a value.") from None
+    try:
+        check_plain(value)
+    except ValueError as error:
+        raise InputError(f"--set cannot take {text[:40]!r} as a value: {error}.") from None
+    return value
+
+
+PUBLISHED_TARGET, PUBLISHED_LAW = "loss_validation", "saturated"
+
+
+def predictors(
+    runs: Path | None,
+    named: list[str] | None,
+    law: str,
+    routers: list[str] | None,
+    target: str,
+    *,
+    draws: int | None,
+    seed: int | None,
+    plugins: list[Path] | None = None,
+    check: Callable[[Law], None],
+    quiet: bool = False,
+) -> list[Predictor]:
+    """Published fits when named, or when there is no table at all; else the law fitted to each router of the table.
+
+    `check` refuses a law that the command has no use for, before anything is fitted. `quiet`: of routers left out
+    somebody has heard already.
+    """
+    from routelaw.cli import options
+    from routelaw.errors import InputError
+    from routelaw.fitting.intervals import DEFAULT_DRAWS
+    from routelaw.plans.literature import published_predictors
+    from routelaw.plans.predictor import fitted_predictors
+
+    if named and runs:
+        raise InputError("give either a run table or --fit, not both.")
+    if named and routers:
+        raise InputError("give either --router or --fit, not both: a published fit is of one router.")
+    if runs is None:
+        if plugins:
+            raise InputError("--plugin has no effect on published fits: give a run table for the law to be fitted to.")
+        options.refuse_without_effect({"--draws": draws, "--seed": seed}, "on published fits, which have no intervals")
+        for option, asked, only in (("--target", target, PUBLISHED_TARGET), ("--law", law, PUBLISHED_LAW)):
+            if asked != only:
+                raise InputError(f"{option} {asked} needs a run table: the published fits have {only} alone.")
+        return published_predictors(named or (), routers or ())
+    return fitted_predictors(
+        options.load(runs, plugins),
+        law,
+        routers or (),
+        target=target,
+        draws=draws or DEFAULT_DRAWS,
+        seed=seed or 0,
+        check=check,
+        notice=(lambda _: None) if quiet else note,
+    )

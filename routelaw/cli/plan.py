@@ -73,9 +73,8 @@ def model(
     """The best (router, size, E, K, R) within a budget, the runner-ups, and a warning when the answer extrapolates."""
     from dataclasses import asdict
 
-    from routelaw.cli.choices import one_of
+    from routelaw.cli.options import one_of, predictors
     from routelaw.cli.output import print_json
-    from routelaw.cli.predictors import predictors
     from routelaw.fitting.points import knows_routing
     from routelaw.plans.budget import (
         EXPERT_CHOICES,

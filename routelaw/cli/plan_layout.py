@@ -61,9 +61,8 @@ def layout(
 
     Below it the arithmetic of the best one, line by line. Memory and bytes are those of the code; times are rough.
     """
-    from routelaw.cli.choices import one_of
+    from routelaw.cli.options import one_of, settings_of
     from routelaw.cli.output import print_json
-    from routelaw.cli.run_tables import settings_of
     from routelaw.costs.devices import known_device
     from routelaw.plans.layouts import plan_layouts
     from routelaw.plans.links import Cluster
@@ -102,7 +101,7 @@ def layout(
 
 def _check_settings(settings: list[str], chosen: dict[str, Any]) -> None:
     """Refuse settings that a plan does not read, and those that say again what an option says."""
-    from routelaw.cli.run_tables import settings_of
+    from routelaw.cli.options import settings_of
     from routelaw.errors import InputError
 
     for name in settings_of(settings):

@@ -66,9 +66,8 @@ def train(
     SIGTERM, as a batch system sends it, leaves a checkpoint after the step at hand. The exit code is 3 when the run
     diverged.
     """
-    from routelaw.cli.named_paths import named_paths
+    from routelaw.cli.options import named_paths, settings_of
     from routelaw.cli.output import print_json
-    from routelaw.cli.run_tables import settings_of
     from routelaw.sweeps import one_run
     from routelaw.training.mesh import check_world
     from routelaw.training.ranks import Rank, exit_with_parent, report_error_once

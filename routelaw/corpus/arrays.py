@@ -20,6 +20,8 @@ from routelaw.files import open_regular, sha256_of
 
 MAGIC = b"routelaw-numbers"
 HEADER_BYTES = 64
+INDEX_TYPE = np.dtype("<u8")
+"""Of the index of documents."""
 _HEADER = struct.Struct("<16s16s8sQ")
 
 

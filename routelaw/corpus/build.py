@@ -28,12 +28,10 @@ from routelaw.corpus.manifest import (
     read_manifest,
     write_manifest,
 )
-from routelaw.corpus.moving import move_document
 from routelaw.corpus.shards import Corpus, open_corpus
 from routelaw.corpus.sources import PYTHON, Reading, find_files, read_documents
-from routelaw.corpus.splits import SHARD_TOKENS, Division, SplitWriter, is_held_out
-from routelaw.corpus.tokenizer import Tokenizer, read_tokenizer
-from routelaw.corpus.tokenizer_training import train_tokenizer
+from routelaw.corpus.splits import SHARD_TOKENS, Division, SplitWriter, is_held_out, move_document
+from routelaw.corpus.tokenizer import Tokenizer, read_tokenizer, train_tokenizer
 from routelaw.errors import InputError
 
 TOKENIZER = "tokenizer.model"

@@ -10,10 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from routelaw.corpus.arrays import check_content, open_array
-from routelaw.corpus.consistency import check_split, check_tokenizer, check_tokens
-from routelaw.corpus.manifest import TRAIN, VALIDATION, Manifest, SplitRecord, read_manifest
-from routelaw.corpus.splits import INDEX_TYPE
+from routelaw.corpus.arrays import INDEX_TYPE, check_content, open_array
+from routelaw.corpus.manifest import (
+    TRAIN,
+    VALIDATION,
+    Manifest,
+    SplitRecord,
+    check_split,
+    check_tokenizer,
+    check_tokens,
+    read_manifest,
+)
 from routelaw.corpus.tokenizer import Tokenizer, token_type
 from routelaw.errors import InputError
 from routelaw.files import read_bytes

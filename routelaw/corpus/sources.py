@@ -5,11 +5,15 @@
 .parquet  one record a row, the text in column `key`
 python    the standard library of the running Python: every *.py in it, its tests and site-packages left out,
           one document a file, sorted by path (a file of this name is meant by ./python)
+
+Names may be patterns as the shell writes them, where `**` meets each folder once: links may lead in circles.
 """
 
 from __future__ import annotations
 
+import glob
 import json
+import os
 import re
 import sysconfig
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -20,7 +24,6 @@ from typing import Any
 from routelaw.corpus.compressed import CODECS, Advance, read_blocks, read_lines
 from routelaw.corpus.fragments import Fragment, cut
 from routelaw.corpus.parquet import read_texts
-from routelaw.corpus.patterns import match_files
 from routelaw.errors import InputError
 from routelaw.specs.names import nearest_hint
 
@@ -213,3 +216,36 @@ _READERS: dict[str, Callable[[Path, Reading, Advance], Iterator[Fragment]]] = {
     "jsonl": _json_lines,
     "parquet": _parquet,
 }
+
+
+ANY_DEPTH = re.compile(r"(^|/)(?:\*\*/)*\*\*(?:/+|$)")
+
+
+def match_files(pattern: str) -> list[str]:
+    """What `glob.glob(pattern, recursive=True)` finds, sorted; of the names that links give to one folder, one."""
+    return sorted(set(_match(pattern)))
+
+
+def _match(pattern: str) -> Iterator[str]:
+    found = ANY_DEPTH.search(pattern)
+    if found is None:
+        yield from glob.glob(pattern)  # noqa: PTH207
+        return
+    head, tail = pattern[: found.end(1)], pattern[found.end() :] or "*"
+    for root in glob.glob(head) if head else ["."]:  # noqa: PTH207
+        for folder in _folders(root):
+            inside = "" if folder == "." else glob.escape(os.path.join(folder.removeprefix("./"), ""))  # noqa: PTH118
+            yield from _match(inside + tail)
+
+
+def _folders(root: str) -> Iterator[str]:
+    """A folder and all within it, hidden ones left out; each once, by the first of its names."""
+    seen: set[tuple[int, int]] = set()
+    for folder, inner, _ in os.walk(root, followlinks=True):
+        status = os.stat(folder)  # noqa: PTH116
+        if (status.st_dev, status.st_ino) in seen:
+            inner.clear()
+            continue
+        seen.add((status.st_dev, status.st_ino))
+        inner[:] = sorted(name for name in inner if not name.startswith("."))
+        yield folder

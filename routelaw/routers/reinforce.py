@@ -29,7 +29,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from routelaw.errors import InputError
-from routelaw.kernels.wide_product import wide_linear
+from routelaw.kernels.fp32_product import wide_linear
 from routelaw.routers.choice import choose, tie_order
 from routelaw.routers.gating import (
     balance_of,

@@ -1,1 +1,1 @@
-"""The waist of the house: a table of losses, wherever it comes from."""
+"""The run table, the interface between training and analysis: its files, its store, importers of other tables."""

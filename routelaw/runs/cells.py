@@ -1,4 +1,7 @@
-"""Columns of a foreign table turned into typed ones, with an error that points at the first cell that will not do."""
+"""Columns of a foreign table turned into typed ones, with an error that points at the first cell that will not do.
+
+Columns that the run table does not know are read as numbers where every cell is one (`typed_extra`).
+"""
 
 import decimal
 import re
@@ -154,3 +157,25 @@ def is_missing(cell: object) -> bool:
     if isinstance(cell, str):
         return cell.strip().lower() in MISSING_NUMBER
     return cell is None or cell is pd.NA or (isinstance(cell, float | np.floating) and cell != cell) or cell is pd.NaT
+
+
+PLAIN_INTEGER = re.compile(r"-?(0|[1-9]\d*)", re.ASCII)
+REAL = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][-+]?\d+)?|-?inf|nan", re.ASCII)
+
+
+def typed_extra(cells: pd.Series) -> pd.Series:
+    """Numbers or truth values where every cell is one, else the text unchanged (`007` is a name, not seven)."""
+    given = [cell for cell in cells if cell != ""]
+    if not given:
+        return cells
+    if max(map(len, given)) > LONGEST_NUMBER:
+        return cells
+    complete = len(given) == len(cells)
+    if all(PLAIN_INTEGER.fullmatch(cell) and abs(int(cell)) < 2**63 for cell in given):
+        whole = pd.Series([int(cell) if cell else None for cell in cells], index=cells.index, dtype="Int64")
+        return whole.astype("int64") if complete else whole
+    if all(REAL.fullmatch(cell) for cell in given):
+        return pd.Series([float(cell or "nan") for cell in cells], index=cells.index, dtype="float64")
+    if complete and set(given) <= {"True", "False"}:
+        return cells == "True"
+    return cells

@@ -24,8 +24,18 @@ from typing import IO
 
 from routelaw.errors import InputError, unwritable
 from routelaw.runs.folders import RESULT
-from routelaw.runs.leases import CLAIM, LEASE, LEASE_SECONDS, TRAINS, holder, host_of, is_fresh, this_host, write_lease
-from routelaw.runs.locks import lock
+from routelaw.runs.locks import (
+    CLAIM,
+    LEASE,
+    LEASE_SECONDS,
+    TRAINS,
+    holder,
+    host_of,
+    is_fresh,
+    lock,
+    this_host,
+    write_lease,
+)
 from routelaw.runs.store import UNFINISHED, Store
 
 BEATS = 6

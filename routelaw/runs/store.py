@@ -27,8 +27,7 @@ from typing import TYPE_CHECKING, Any
 from routelaw.errors import InputError, unwritable
 from routelaw.files import read_json
 from routelaw.runs.folders import EVALUATIONS, LOG, RESULT, SPEC, last_row, read_evaluations, read_lines, table_of_lines
-from routelaw.runs.leases import CLAIM, TRAINS, is_held
-from routelaw.runs.locks import lock
+from routelaw.runs.locks import CLAIM, TRAINS, is_held, lock
 from routelaw.specs.files import from_stored
 from routelaw.specs.names import nearest_hint
 from routelaw.specs.run import RunSpec

@@ -1,4 +1,4 @@
-"""What the user probably meant."""
+"""Names as users type them: routers in one spelling, and what a misspelt name probably meant."""
 
 import re
 from collections.abc import Collection

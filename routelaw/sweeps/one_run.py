@@ -13,7 +13,7 @@ from routelaw.corpus.shards import Corpus, open_corpus
 from routelaw.costs.memory import footprint_of
 from routelaw.errors import InputError
 from routelaw.routers.router import load_router
-from routelaw.runs.columns import check_loss_name
+from routelaw.runs.table import check_loss_name
 from routelaw.specs.files import from_mapping, gather_tables, run_spec
 from routelaw.specs.run import ExecutionSpec, RunSpec, describe
 from routelaw.sweeps.estimate import memory

@@ -14,7 +14,7 @@ from routelaw.corpus.shards import Corpus, open_corpus
 from routelaw.errors import InputError
 from routelaw.kernels.cpu_bfloat16 import make_safe
 from routelaw.routers.router import load_router
-from routelaw.runs.leases import dated_ahead, host_of
+from routelaw.runs.locks import dated_ahead, host_of
 from routelaw.runs.store import Store
 from routelaw.specs.run import describe
 from routelaw.sweeps import local, ray_cluster

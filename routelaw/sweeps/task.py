@@ -19,7 +19,7 @@ from routelaw.files import open_to_append, write_atomically
 from routelaw.routers.router import load_router
 from routelaw.runs.claims import Busy, Ended, claimed
 from routelaw.runs.folders import RESULT
-from routelaw.runs.leases import this_host
+from routelaw.runs.locks import this_host
 from routelaw.runs.store import FAILURE, OUTPUT, Store
 from routelaw.specs.files import from_mapping, from_stored, to_mapping
 from routelaw.specs.layout import Layout

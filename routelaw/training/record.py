@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from routelaw.evaluation.likelihood import Likelihood
-from routelaw.runs.columns import columns_of
+from routelaw.runs.table import columns_of
 from routelaw.specs.run import RunSpec
 
 

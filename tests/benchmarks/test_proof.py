@@ -13,7 +13,7 @@ import torch
 
 import routelaw.model.experts as experts_module
 from routelaw.kernels.dispatch import expert_order, summed_rows
-from routelaw.kernels.wide_product import wide_linear
+from routelaw.kernels.fp32_product import wide_linear
 from routelaw.model.grouped_product import grouped_product
 from routelaw.specs.run import ModelSpec, RouterSpec, RunSpec, TrainSpec
 from routelaw.specs.sizes import get_size

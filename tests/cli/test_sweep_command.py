@@ -13,8 +13,7 @@ import pytest
 import typer
 from tiny_runs import build
 
-from routelaw.cli.sweep import note_what_is_there
-from routelaw.cli.sweep_screen import watch
+from routelaw.cli.sweep import note_what_is_there, watch
 from routelaw.runs.store import Store
 from routelaw.sweeps import local
 from routelaw.sweeps.local import Machine

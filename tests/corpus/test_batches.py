@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from routelaw.corpus import Corpus, Split, batch, sequences, validation_windows, windows
 from routelaw.corpus.arrays import FileRecord
+from routelaw.corpus.batches import draw, permute
 from routelaw.corpus.manifest import Manifest
-from routelaw.corpus.permutation import draw, permute
 from routelaw.corpus.shards import Tokens
 from routelaw.errors import InputError
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from routelaw.corpus import Corpus, consistency, open_corpus
-from routelaw.corpus.consistency import check_split, check_tokens
+from routelaw.corpus import Corpus, open_corpus
+from routelaw.corpus.manifest import check_split, check_tokens
 from routelaw.errors import InputError
 
 KINDS = [
@@ -77,7 +77,7 @@ def test_swapped_shards_are_found(copy: Path) -> None:
 def test_documents_in_any_other_order_are_found(corpus: Corpus, copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the slices in which an index is looked at."""
     for size in (1, 2, 7, 1 << 20):
-        monkeypatch.setattr(consistency, "SLICE", size)
+        monkeypatch.setattr("routelaw.corpus.manifest.SLICE", size)
         open_corpus(copy, verify=True)
         record, split = corpus.manifest.splits["train"], corpus.train
         for row, column in ((3, 0), (3, 1), (0, 0), (6, 0)):

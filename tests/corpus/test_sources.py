@@ -13,8 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from routelaw.corpus import compressed, fragments, parquet, sources
-from routelaw.corpus.patterns import match_files
-from routelaw.corpus.sources import Reading, find_files, read_documents
+from routelaw.corpus.sources import Reading, find_files, match_files, read_documents
 from routelaw.errors import InputError
 
 FORMATS = ["txt", "txt.gz", "txt.xz", "txt.zst", "jsonl", "jsonl.gz", "jsonl.xz", "jsonl.zst", "parquet"]

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from routelaw.corpus import Corpus, Tokenizer
 from routelaw.corpus.fragments import Fragment
-from routelaw.corpus.tokenizer import END_OF_TEXT, token_type
-from routelaw.corpus.tokenizer_training import sample_passages, train_tokenizer
+from routelaw.corpus.tokenizer import END_OF_TEXT, sample_passages, token_type, train_tokenizer
 from routelaw.errors import InputError
 
 any_text = st.one_of(

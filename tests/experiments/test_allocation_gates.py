@@ -20,8 +20,7 @@ from experiments.miniature.ended import Ended, recorded_in, specs_in
 from experiments.miniature.studies import HERE, MAIN, specs_of
 from experiments.miniature.table import add_allocation, write_tables
 from routelaw.errors import InputError
-from routelaw.runs.codecs import decompress
-from routelaw.runs.files import read_runs
+from routelaw.runs.files import decompress, read_runs
 from routelaw.runs.store import Store
 from routelaw.specs.files import to_mapping
 from routelaw.specs.run import RunSpec

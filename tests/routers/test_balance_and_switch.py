@@ -6,7 +6,7 @@ import pytest
 import torch
 from routing_problems import build, context, inputs
 
-from routelaw.routers.balance import balance_loss
+from routelaw.routers.gating import balance_loss
 
 
 def naive_balance(probability_TE, preferred_T, members, valid):

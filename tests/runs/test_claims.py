@@ -17,8 +17,7 @@ import pytest
 from routelaw.errors import DiskFull, InputError
 from routelaw.runs import claims
 from routelaw.runs.claims import Attempt, Busy, Ended, claimed
-from routelaw.runs.leases import LEASE, dated_ahead, is_fresh, is_held, this_host
-from routelaw.runs.locks import lock
+from routelaw.runs.locks import LEASE, dated_ahead, is_fresh, is_held, lock, this_host
 from routelaw.runs.store import Store
 
 RUN = "abc123"

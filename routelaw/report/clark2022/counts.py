@@ -9,7 +9,7 @@ import pandas as pd
 from routelaw.report.clark2022 import printed
 from routelaw.report.clark2022.verdict import ResultTable, judge
 from routelaw.runs.clark2022 import TOKENS_PER_STEP
-from routelaw.runs.codecs import read_packed
+from routelaw.runs.files import read_packed
 from routelaw.runs.table import RunTable
 from routelaw.specs.counting import Architecture, count, dense_params
 from routelaw.specs.sizes import PAPER_SIZES

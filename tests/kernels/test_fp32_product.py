@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from routelaw.kernels import wide_product
-from routelaw.kernels.wide_product import in_two, narrow_linear, wide_linear
+from routelaw.kernels import fp32_product
+from routelaw.kernels.fp32_product import in_two, narrow_linear, wide_linear
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 SHAPES = [(512, 96, 64), (257, 40, 3), (1, 8, 1), (2048, 64, 512)]
@@ -72,7 +72,7 @@ def test_elsewhere_everything_is_widened(dtype: torch.dtype) -> None:
 def test_which_way_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     """Narrow on a GPU alone, and in bfloat16 alone."""
     taken: list[Tensor] = []
-    monkeypatch.setattr(wide_product, "narrow_linear", lambda x, weight: taken.append(x) or narrow_linear(x, weight))
+    monkeypatch.setattr(fp32_product, "narrow_linear", lambda x, weight: taken.append(x) or narrow_linear(x, weight))
     for device in ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]:
         for dtype in (torch.bfloat16, torch.float32):
             x, weight = (torch.ones(8, 8, device=device, dtype=dtype) for _ in range(2))
@@ -94,7 +94,7 @@ def test_a_compiler_sees_operations_of_the_right_shape(operation: str) -> None:
     x, weight, gradient = (t.detach() for t in problem((64, 16, 4), "cpu"))
     given = {"narrow_linear": (x, weight), "in_two": (gradient,), "weight_gradient": (in_two(gradient), x)}[operation]
     utils = ("test_schema", "test_faketensor")
-    torch.library.opcheck(getattr(wide_product, operation), given, test_utils=utils)
+    torch.library.opcheck(getattr(fp32_product, operation), given, test_utils=utils)
 
 
 @pytest.mark.filterwarnings("ignore")  # tracing, torch warns of itself
