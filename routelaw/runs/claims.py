@@ -46,7 +46,7 @@ class Busy(Exception):
     """Another process is at it, which the message names; ask again later."""
 
 
-class Ended(Exception):
+class AlreadyEnded(Exception):
     """The run has been published already."""
 
 
@@ -104,7 +104,7 @@ class Attempt:
 def claimed(
     store: Store, run_id: str, *, host: str | None = None, lease_seconds: float = LEASE_SECONDS
 ) -> Iterator[Attempt]:
-    """The run, for this process alone. Raises Busy while another has it, Ended once it is published."""
+    """The run, for this process alone. Raises Busy while another has it, AlreadyEnded once it is published."""
     host = host or this_host()
     try:
         (store.path / UNFINISHED).mkdir(parents=True, exist_ok=True)
@@ -121,7 +121,7 @@ def claimed(
 
 def _take(store: Store, run_id: str, host: str, lease_seconds: float) -> tuple[Path, IO[bytes]]:
     if store.ended(run_id):
-        raise Ended(run_id)
+        raise AlreadyEnded(run_id)
     attempts = store.attempts(run_id)
     if not attempts:
         return _begin(store, run_id, 1, None, host)
@@ -132,7 +132,7 @@ def _take(store: Store, run_id: str, host: str, lease_seconds: float) -> tuple[P
             raise Busy(holder(newest))
         if not newest.is_dir() or store.ended(run_id):  # published between the look and the lock, or removed
             claim.close()
-            raise Ended(run_id) if store.ended(run_id) else Busy("another process")
+            raise AlreadyEnded(run_id) if store.ended(run_id) else Busy("another process")
         write_lease(newest, host)
         return newest, claim
     if is_fresh(newest, lease_seconds):

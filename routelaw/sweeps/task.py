@@ -17,7 +17,7 @@ from routelaw.corpus.shards import Corpus, open_corpus
 from routelaw.errors import DiskFull, InputError
 from routelaw.files import open_to_append, write_atomically
 from routelaw.routers.router import load_router
-from routelaw.runs.claims import Busy, Ended, claimed
+from routelaw.runs.claims import AlreadyEnded, Busy, claimed
 from routelaw.runs.folders import RESULT
 from routelaw.runs.locks import this_host
 from routelaw.runs.store import FAILURE, OUTPUT, Store
@@ -79,7 +79,7 @@ def carry_out(task: Task, stop: Callable[[], bool] = lambda: False, launcher: La
     try:
         with claimed(store, task.run_id) as attempt:
             return _trained(task, attempt.folder, lambda: stop() or attempt.lost.is_set(), attempt.publish, launcher)
-    except Ended:
+    except AlreadyEnded:
         return Outcome(task.run_id, ENDED)
     except Busy as busy:
         return Outcome(task.run_id, BUSY, str(busy))

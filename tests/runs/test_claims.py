@@ -16,7 +16,7 @@ import pytest
 
 from routelaw.errors import DiskFull, InputError
 from routelaw.runs import claims
-from routelaw.runs.claims import Attempt, Busy, Ended, claimed
+from routelaw.runs.claims import AlreadyEnded, Attempt, Busy, claimed
 from routelaw.runs.locks import LEASE, dated_ahead, is_fresh, is_held, lock, this_host
 from routelaw.runs.store import Store
 
@@ -75,7 +75,7 @@ def test_a_run_is_claimed_published_and_over(store: Store) -> None:
         assert attempt.publish()
     assert sorted(p.name for p in (store.path / RUN).iterdir()) == [".claim", "evaluations.jsonl", "result.json"]
     assert store.attempts(RUN) == []
-    with pytest.raises(Ended), claimed(store, RUN):
+    with pytest.raises(AlreadyEnded), claimed(store, RUN):
         pass
 
 
