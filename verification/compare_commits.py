@@ -110,7 +110,21 @@ def compared_training(base: Path, head: Path, place: Path) -> Iterator[tuple[str
     corpus = place / "corpus"
     text = place / "text.txt"
     text.write_text("\n".join(f"{n} times {n + 1} is {n * (n + 1)}, they say." for n in range(20_000)))
-    run(base, "-m", "routelaw", "corpus", "build", str(text), "--out", str(corpus), "--vocabulary", "300", "--json")
+    run(
+        base,
+        "-m",
+        "routelaw",
+        "corpus",
+        "build",
+        str(text),
+        "--out",
+        str(corpus),
+        "--vocabulary",
+        "300",
+        "--documents",
+        "line",
+        "--json",
+    )
     for router in ROUTERS:
         results = [routelaw(tree, *words_of(corpus, place / f"{tree.name}-{router}", router)) for tree in (base, head)]
         figures = [{k: r[k] for k in ("run_id", "step", "loss_validation")} for r in results]

@@ -109,13 +109,13 @@ def _warnings(rows: list[dict[str, Any]]) -> list[str]:
     fits: dict[str, list[str]] = {}
     for (sentence, fit), where in targets.items():
         fits.setdefault(sentence, []).append(fit if len(where) == count else f"{fit}, {', '.join(where)}")
-    said = [f"{' ' if s.startswith('left out') else '!'} {'; '.join(named)}: {s}" for s, named in fits.items()]
+    lines = [f"{' ' if s.startswith('left out') else '!'} {'; '.join(named)}: {s}" for s, named in fits.items()]
     published = [r for r in rows if r["published"]]
     if published:
-        said.append("  Published coefficients carry no intervals; give a run table for them.")
+        lines.append("  Published coefficients carry no intervals; give a run table for them.")
     if any(r["law"] == "saturated" for r in published):
-        said.append(
+        lines.append(
             "  N_cut = 10^(−b/c), and the three digits that the paper prints of b and c do not determine it: "
             "fit the released table to ask for it (`routelaw data fetch`)."
         )
-    return said
+    return lines

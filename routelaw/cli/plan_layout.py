@@ -225,11 +225,11 @@ def _assumptions(plan: Plan) -> list[str]:
     from routelaw.costs.devices import BEST_SHARE
     from routelaw.plans.links import REACHED
 
-    said = [
+    lines = [
         f"  Assumed: balanced routing and nothing dropped; links at {REACHED:.0%} of their data sheets, products at up "
         f"to {BEST_SHARE:.0%}; gathering and reducing experts overlaps with computing. Times rank layouts; "
         "none has been timed on GPUs."
     ]
     if plan.precision != "bfloat16":
-        said.append("! Rates are those of bfloat16: products in float32 take longer.")
-    return said
+        lines.append("! Rates are those of bfloat16: products in float32 take longer.")
+    return lines

@@ -1,7 +1,14 @@
-"""What is to be evaluated, as tokens: a corpus, or text in any format the corpus room reads, tokenised as the model's.
+"""What is to be evaluated, as tokens: a corpus, or text in any format that the corpus package reads.
 
-A stream is an end-of-text, then the documents, each followed by an end-of-text: as in training. So the first word of
-the first document is predicted too, and every byte of the text counts.
+Text is tokenised as the model's. A stream is an end-of-text, then the documents, each followed by an end-of-text: as in
+training. So the first word of the first document is predicted too, and every byte of the text counts.
+
+A stream is read in windows of the length that the model was trained on, each token counted once. Windows overlap: every
+one after the first begins `stride` tokens later and counts only what the one before has not seen. So each token is
+predicted from at least S − stride tokens before it (the first S excepted), and a smaller stride costs more and tells
+more.
+
+Shapes: B rows, S sequence; a row has one token more, the successor of the last.
 """
 
 from __future__ import annotations

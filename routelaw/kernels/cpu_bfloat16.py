@@ -180,8 +180,8 @@ def _machine() -> str:
         lines = Path("/proc/cpuinfo").read_text().partition("\n\n")[0].splitlines()
         cpu = "\n".join(line for line in lines if not line.startswith(("cpu MHz", "bogomips", "processor")))
     own_value = os.environ.get(OWN_VALUE, os.environ.get(VARIABLE, ""))
-    told = (own_value, os.environ.get(SIMULATE, ""))
-    parts = (platform.node(), platform.release(), platform.machine(), cpu, torch_version, *told)
+    settings = (own_value, os.environ.get(SIMULATE, ""))
+    parts = (platform.node(), platform.release(), platform.machine(), cpu, torch_version, *settings)
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 

@@ -1,4 +1,4 @@
-"""The laws. One file each, found by being there: a module of this room that defines `LAW` is a law.
+"""The laws. One file each, found by being there: a module of this package that defines `LAW` is a law.
 
 A law of your own is one such file anywhere (`load_law(path)`, `--plugin FILE` on the command line) or one object.
 """

@@ -2,7 +2,7 @@
 
 A router looks at tokens and returns assignments: a flat list of (token, expert, weight). It knows nothing of
 capacity, dropping, permutation or matrix products (they belong to model/experts), nor of training. A new router is
-one file in this room (or a plugin) that registers itself by name; the contract tests run over every name registered.
+one file in this package (or a plugin) that registers itself by name; the contract tests run over every name registered.
 
 Shapes: T tokens, D width, E experts, K experts per token, N = T·K assignments (token-major), G routing groups of M =
 T/G members.
@@ -192,15 +192,15 @@ def _same_file(one: type[Router], other: type[Router]) -> bool:
 
 
 @cache
-def _import_room() -> None:
-    import routelaw.routers as room
+def _import_all() -> None:
+    import routelaw.routers as package
 
-    for module in pkgutil.iter_modules(room.__path__):
+    for module in pkgutil.iter_modules(package.__path__):
         importlib.import_module(f"routelaw.routers.{module.name}")
 
 
 def all_routers() -> dict[str, type[Router]]:
-    _import_room()
+    _import_all()
     return dict(_registry)
 
 

@@ -110,15 +110,15 @@ class SweepEstimate:
         clock = timedelta(seconds=round(self.wall_seconds))
         cost = "" if self.cost is None else f", {self.cost:,.2f} at {self.price:,.2f} an hour"
         there = f", {done} are there" if done else ""
-        said = [
+        lines = [
             f"{len(self.left)} runs to do{there}: {clock} with {self.jobs} at a time on {self.device}, "
             f"{self.device_hours:.3g} device hours{cost}; checkpoints of {in_words(self.checkpoint_bytes)}."
         ]
         if self.rough:
             alone = ", and for a run that shares its device with none" if self.share < 1 else ""
             better = ": --measure times a few steps of every shape" if self.here else ""
-            said.append(f"Times by arithmetic are rough (a third off is usual){alone}{better}.")
-        return said + ([problem] if (problem := too_large(self)) else [])
+            lines.append(f"Times by arithmetic are rough (a third off is usual){alone}{better}.")
+        return lines + ([problem] if (problem := too_large(self)) else [])
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -158,11 +158,11 @@ def too_large(estimate: SweepEstimate) -> str | None:
         spec = run.run.spec
         experts = f" E={spec.router.experts}" if spec.routed_blocks else ""
         name = f"{spec.router.name} {size_label(spec.counts.active_params)}{experts} ({spec.run_id})"
-        said = memory_error(
+        problem = memory_error(
             name, run.memory, run.required, estimate.available, jobs=estimate.jobs, experts=spec.router.experts
         )
-        if said:
-            return said
+        if problem:
+            return problem
     return None
 
 
