@@ -2,7 +2,7 @@
 
 counting.py counts what the paper counts; here stand the tensors: with embeddings, final LayerNorm and router biases,
 without the E·d that a hash router is charged for. A technique that is not the project's is taken for a linear router.
-model/cuts.py cuts the real ones; the tests compare the two.
+distributed/tensor_shards.py says it of the real ones; the tests compare the two.
 """
 
 from __future__ import annotations

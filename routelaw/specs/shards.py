@@ -37,7 +37,7 @@ class Shard:
 
 @dataclass(frozen=True)
 class ShardedModel:
-    """By the groups that FSDP gathers and reduces as one (training/sharding.py)."""
+    """By the groups that FSDP gathers and reduces as one (distributed/sharding.py)."""
 
     rest: tuple[tuple[Shard, ...], ...]
     """All but the experts, over data × expert: embedding and final LayerNorm, then block by block. One group."""

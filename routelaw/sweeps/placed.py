@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from routelaw.distributed.launch import GRACE, POLL, Launch, LaunchResult, Member, rendezvous_address
+from routelaw.distributed.ranks import Rank
 from routelaw.errors import LOST_CONTACT
-from routelaw.training.launch import GRACE, POLL, Ended, Launch, Member, rendezvous_address
-from routelaw.training.ranks import Rank
 
 TICK = 0.5
 NODE_LOST = LOST_CONTACT
@@ -32,7 +32,7 @@ def on_cluster(cpus: float, gpus: float, folder: Path) -> Launch:
         keep_words: bool = True,
         threads: int = 0,
         stop: Callable[[], bool] = lambda: False,
-    ) -> Ended:
+    ) -> LaunchResult:
         import ray
         from ray.util.placement_group import placement_group, remove_placement_group
 
@@ -42,7 +42,7 @@ def on_cluster(cpus: float, gpus: float, folder: Path) -> Launch:
         try:
             while not group.wait(timeout_seconds=TICK):
                 if stop():
-                    return Ended(world, 0, 0)
+                    return LaunchResult(world, 0, 0)
             host = ray.util.get_node_ip_address()
             with rendezvous_address(host) as port:
                 given = {"command": list(command), "told": told, "threads": threads, "sign": str(sign)}
@@ -68,7 +68,7 @@ def _started(ray: Any, group: Any, available: Mapping[str, float], given: Mappin
     return references
 
 
-def _followed(ray: Any, references: list[Any], sign: Path, stop: Callable[[], bool]) -> Ended:
+def _followed(ray: Any, references: list[Any], sign: Path, stop: Callable[[], bool]) -> LaunchResult:
     world, left, asked, said = len(references), list(references), 0.0, ""
     try:
         while left:
@@ -79,16 +79,16 @@ def _followed(ray: Any, references: list[Any], sign: Path, stop: Callable[[], bo
                     code, words = ray.get(reference)
                 except ray.exceptions.RayError as error:
                     lost = f"error: the node or worker of process {rank} of {world} was lost ({type(error).__name__})"
-                    return Ended(world, rank, NODE_LOST, lost)
+                    return LaunchResult(world, rank, NODE_LOST, lost)
                 if code:
-                    return Ended(world, rank, code, words)
+                    return LaunchResult(world, rank, code, words)
                 said = words if rank == 0 else said
             if not asked and stop():
                 asked = time.monotonic()
                 sign.touch()
             if asked and time.monotonic() - asked > GRACE:
                 break
-        return Ended(world, 0, 0, said)
+        return LaunchResult(world, 0, 0, said)
     finally:
         for reference in left:
             ray.cancel(reference, force=True)

@@ -24,7 +24,7 @@ from routelaw.sweeps.machine import Machine
 from routelaw.sweeps.progress import SweepProgress, Watch, work
 from routelaw.sweeps.sweep import PlannedRun, Sweep, read_sweep
 from routelaw.sweeps.task import Task
-from routelaw.training.run import check_run
+from routelaw.training.checks import check_run
 
 Notice = Callable[[str], None]
 _LOG = logging.getLogger("routelaw")

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from routelaw.model.parallel import Group, Parallel
+from routelaw.distributed.groups import Group, Parallel
 from routelaw.model.transformer import Transformer
 from routelaw.specs.architecture import Architecture
 from routelaw.specs.footprint import footprint

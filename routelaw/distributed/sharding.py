@@ -15,9 +15,9 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import Shard
 
+from routelaw.distributed.groups import Meshes
 from routelaw.model.transformer import Transformer
 from routelaw.specs.shards import shard_dimension
-from routelaw.training.mesh import Meshes
 
 
 def shard(model: Transformer, meshes: Meshes, dtype: torch.dtype) -> None:
