@@ -49,9 +49,8 @@ def train(options: argparse.Namespace) -> None:
     from routelaw.model.transformer import Transformer
     from routelaw.specs.run import ModelSpec, RouterSpec, RunSpec, TrainSpec
     from routelaw.specs.sizes import get_size
-    from routelaw.training.compiling import compile_blocks
+    from routelaw.training.compiling import WARM_UP, GraphedStep, compile_blocks
     from routelaw.training.device import release
-    from routelaw.training.graphed_step import WARM_UP, GraphedStep
     from routelaw.training.optimizer import Optimizer
     from routelaw.training.step import take_step
 

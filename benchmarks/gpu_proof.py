@@ -42,8 +42,8 @@ from routelaw.bench.clock import CUDA, DEVICE, here, wait
 from routelaw.bench.models import graphs_made, waits
 from routelaw.specs.run import ModelSpec, RouterSpec, RunSpec, TrainSpec
 from routelaw.specs.sizes import get_size
+from routelaw.training.compiling import WARM_UP
 from routelaw.training.device import release
-from routelaw.training.graphed_step import WARM_UP
 from routelaw.training.loop import on_device
 from routelaw.training.step import take_step
 

@@ -83,23 +83,24 @@ def _killed(
     draw: random.Random,
 ) -> bool | None:
     """Train and kill; whether a checkpoint was being written, or None if the run was over before."""
+    begun = time.time()
     process = _start(spec, execution, corpus, folder)
     time.sleep(draw.uniform(0, seconds * (0.4 if at_writing else 0.9)))
     if at_writing:
         until = time.perf_counter() + seconds
-        while time.perf_counter() < until and not _unfinished(folder, process):
+        while time.perf_counter() < until and not _unfinished(folder, begun):
             pass
         time.sleep(draw.uniform(0, 0.002))
     os.kill(process, signal.SIGKILL)
     _, status = os.waitpid(process, 0)
-    return _unfinished(folder, process) if os.WIFSIGNALED(status) else None
+    return _unfinished(folder, begun) if os.WIFSIGNALED(status) else None
 
 
-def _unfinished(folder: Path, process: int) -> bool:
-    """Whether a checkpoint begun by this process lies there; those of processes killed earlier may, too."""
+def _unfinished(folder: Path, begun: float) -> bool:
+    """Whether a checkpoint begun since then lies there; those of processes killed earlier may, too."""
     try:
         with os.scandir(folder / "checkpoints") as entries:
-            return any(entry.name.startswith(".step-") and entry.name.endswith(f".{process}") for entry in entries)
+            return any(entry.name.endswith(".unfinished") and entry.stat().st_mtime >= begun for entry in entries)
     except FileNotFoundError:
         return False
 

@@ -16,8 +16,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from routelaw.costs.communication import EXCHANGE, GATHER, REDUCE, SMALL, TENSOR
-from routelaw.model.parallel import Parallel
-from routelaw.training.optimizer import local_part
+from routelaw.distributed.groups import Parallel
+from routelaw.distributed.tensor_shards import local_part
 
 LOOPBACK = Path("/sys/class/net/lo/statistics/tx_bytes")
 

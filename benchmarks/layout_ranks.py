@@ -21,13 +21,13 @@ import torch.multiprocessing
 from layout_meters import Alive, counted, loopback_bytes, stored
 from torch import Tensor
 
-from routelaw.model.parallel import Parallel
+from routelaw.distributed.groups import Meshes, Parallel, process_groups
+from routelaw.distributed.sharding import shard
+from routelaw.distributed.tensor_shards import local_part
 from routelaw.model.transformer import Transformer
 from routelaw.specs.layout import Layout
 from routelaw.specs.run import RunSpec
-from routelaw.training.mesh import Meshes, joined
-from routelaw.training.optimizer import Optimizer, local_part
-from routelaw.training.sharding import shard
+from routelaw.training.optimizer import Optimizer
 from routelaw.training.step import StepInfo, layer_losses, step_context, train_step, weighted_sum
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "training"))
@@ -82,7 +82,7 @@ def _measure(rank: int, ports: list[int], cases: list[Case], told: Any) -> None:
         known = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": case.layout.world, "MASTER_ADDR": "127.0.0.1"}
         known["MASTER_PORT"] = ports[number]
         os.environ.update({name: str(value) for name, value in known.items()})
-        with joined(case.layout, torch.device("cpu"), PATIENCE) as (parallel, meshes):
+        with process_groups(case.layout, torch.device("cpu"), PATIENCE) as (parallel, meshes):
             told[number, rank] = measure(case, parallel, meshes)
 
 

@@ -29,9 +29,9 @@ from routelaw.kernels.sinkhorn import sinkhorn
 from routelaw.model.relative_attention import biased
 from routelaw.model.transformer import Transformer
 from routelaw.specs.run import RunSpec
-from routelaw.training.graphed_step import GraphedStep
+from routelaw.training.compiling import GraphedStep
 from routelaw.training.optimizer import Optimizer
-from routelaw.training.step import Outcome, take_step
+from routelaw.training.step import StepResult, take_step
 
 BACKEND = "inductor" if CUDA else "aot_eager"
 """On a CPU only the way is tried, and there the compiler takes a minute."""
@@ -70,7 +70,7 @@ class Way:
     def optimizer(self, model: Transformer) -> Optimizer:
         return Optimizer(model, model.spec.train, fused=self.fused, moments=self.moments)
 
-    def taker(self, model: Transformer, optimizer: Optimizer) -> Callable[[Tensor, int], Outcome]:
+    def taker(self, model: Transformer, optimizer: Optimizer) -> Callable[[Tensor, int], StepResult]:
         """(tokens, step) -> what came of it; a recorded step's is overwritten by the next."""
         if self.recorded:
             return GraphedStep(model, optimizer, model.spec)

@@ -342,7 +342,7 @@ def fuzz(kind: str, count: int, number: int, world: World) -> tuple[int, int]:
         "checkpoints": lambda data: once(
             checkpoints(
                 world,
-                data.draw(st.sampled_from(["model.safetensors", "optimizer.safetensors", "state.json"])),
+                data.draw(st.sampled_from(["model-00000.safetensors", "optimizer-00000.safetensors", "state.json"])),
                 data.draw(bytes_mutations),
                 data.draw(st.none() | tree_mutations),
             )

@@ -48,7 +48,7 @@ from routelaw.sweeps.local import Machine, run_local
 from routelaw.sweeps.progress import Lost, RunEnded, RunFailed, Started
 from routelaw.sweeps.sweep import PlannedRun, read_sweep
 from routelaw.sweeps.task import Task
-from routelaw.training.run import check_run
+from routelaw.training.checks import check_run
 
 SPARE = 35.0
 """Seconds before the end at which workers are told to stop: they are waited for, and there is packing to do."""

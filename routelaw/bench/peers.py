@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from routelaw.model.transformer import Transformer
 from routelaw.specs.counting import Architecture
 from routelaw.specs.run import RunSpec, TrainSpec
-from routelaw.training.schedule import learning_rate
+from routelaw.training.optimizer import learning_rate
 
 GATED_MULTIPLE = 16
 """A gated FFW has three matrices where ours has two: 8d/3 wide instead of 4d, rounded to what `grouped_mm` takes."""

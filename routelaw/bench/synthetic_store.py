@@ -15,9 +15,9 @@ from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
+from routelaw.runs.columns import columns_of
 from routelaw.runs.folders import EVALUATIONS, LOG, RESULT, SPEC
 from routelaw.runs.store import DIVERGED, FINISHED, RUNNING, UNFINISHED
-from routelaw.runs.table import columns_of
 from routelaw.specs.files import to_mapping
 from routelaw.specs.run import ModelSpec, RouterSpec, RunSpec, TrainSpec
 from routelaw.specs.sizes import get_size

@@ -68,9 +68,9 @@ def train(
     """
     from routelaw.cli.options import named_paths, settings_of
     from routelaw.cli.output import print_json
+    from routelaw.distributed.groups import check_world
+    from routelaw.distributed.ranks import Rank, exit_with_parent, report_error_once
     from routelaw.sweeps import one_run
-    from routelaw.training.mesh import check_world
-    from routelaw.training.ranks import Rank, exit_with_parent, report_error_once
 
     settings = {"execution.data": data, "execution.expert": expert, "execution.tensor": tensor}
     settings |= settings_of(set_ or [])
@@ -142,10 +142,10 @@ def _launched(execution: ExecutionSpec, folder: Path) -> int:
     """The same command in as many processes as the layout has; its exit code."""
     import sys
 
+    from routelaw.distributed.launch import launch
+    from routelaw.distributed.ranks import WRONG_INPUT
+    from routelaw.distributed.watchdog import EXIT_HANG
     from routelaw.errors import LOST_CONTACT
-    from routelaw.training.launch import launch
-    from routelaw.training.ranks import WRONG_INPUT
-    from routelaw.training.watchdog import EXIT_HANG
 
     command = [sys.executable, "-m", "routelaw", *sys.argv[1:]]
     with _sigterm() as asked_to_stop:
@@ -167,7 +167,7 @@ def _trained(training: Training, asked_to_stop: Callable[[], bool], *, quiet: bo
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 
     from routelaw.cli.output import progress
-    from routelaw.training.ranks import Rank
+    from routelaw.distributed.ranks import Rank
 
     columns = (MofNCompleteColumn(), BarColumn(bar_width=20), TextColumn("{task.fields[line]}", markup=False))
     with progress(*columns, quiet=quiet) as bar:
@@ -208,7 +208,7 @@ def _show_derived(training: Training) -> None:
     from routelaw.costs.memory import footprint_of
     from routelaw.sweeps.estimate.memory import in_words
     from routelaw.training.device import resolve_device, resolve_precision
-    from routelaw.training.schedule import warmup_steps
+    from routelaw.training.optimizer import warmup_steps
 
     spec, execution = training.spec, training.execution
     corpus_tokens = max(len(training.corpus.train.tokens), 1)

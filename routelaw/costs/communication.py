@@ -42,7 +42,7 @@ class Flow:
     kind: str
     what: str
     group: str
-    """batch, data, expert or tensor: who talks (model/parallel.py)."""
+    """batch, data, expert or tensor: who talks (distributed/groups.py)."""
     members: int
     ring: bool
     """False for all-to-all, in which each sends to each."""

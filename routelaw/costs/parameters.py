@@ -2,7 +2,7 @@
 
 counting.py counts what the paper counts; here stand the tensors: with embeddings, final LayerNorm and router biases,
 without the E·d that a hash router is charged for. A technique that is not the project's is taken for a linear router.
-model/cuts.py cuts the real ones; the tests compare the two.
+distributed/tensor_shards.py says it of the real ones; the tests compare the two.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class Shard:
 
 @dataclass(frozen=True)
 class ShardedModel:
-    """By the groups that FSDP gathers and reduces as one (training/sharding.py)."""
+    """By the groups that FSDP gathers and reduces as one (distributed/sharding.py)."""
 
     rest: tuple[tuple[Shard, ...], ...]
     """All but the experts, over data × expert: embedding and final LayerNorm, then block by block. One group."""

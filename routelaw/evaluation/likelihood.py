@@ -16,9 +16,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from routelaw.distributed.groups import Group
 from routelaw.evaluation.load import ExpertLoad
 from routelaw.evaluation.texts import Masked
-from routelaw.model.parallel import Group
 from routelaw.model.transformer import Output, StepContext, Transformer
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from routelaw.model.parallel import SINGLE, Group
+from routelaw.distributed.groups import SINGLE, Group
 from routelaw.model.transformer import RoutedLayer
 
 

@@ -22,12 +22,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from routelaw.distributed.exchange import exchange_plan, permuted
+from routelaw.distributed.groups import SINGLE, Group
 from routelaw.kernels.cpu_experts import expert_ffw, routed_ffw
 from routelaw.kernels.cpu_product import linear
 from routelaw.kernels.dispatch import expert_order, summed_rows
-from routelaw.model.exchange import exchange_plan, permuted
 from routelaw.model.grouped_product import grouped_product, takes_groups
-from routelaw.model.parallel import SINGLE, Group
 from routelaw.routers.router import Routing
 
 

@@ -19,12 +19,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from routelaw.distributed.exchange import Shuffle, plan_shuffle
+from routelaw.distributed.groups import ALONE, SINGLE, Group, Parallel
+from routelaw.distributed.tensor_shards import TensorShard, tensor_shards
 from routelaw.model.attention import Attention, position_table
 from routelaw.model.capacity import within_capacity
-from routelaw.model.cuts import TensorShard, tensor_shards
 from routelaw.model.experts import Experts
-from routelaw.model.parallel import ALONE, SINGLE, Group, Parallel
-from routelaw.model.shuffle import Shuffle, plan_shuffle
 from routelaw.model.token_loss import token_nll
 from routelaw.routers.randomness import Randomness
 from routelaw.routers.router import RouteContext, Router, Routing, router_class
@@ -180,7 +180,7 @@ class Transformer(nn.Module):
             Block(spec, number, number in deciding, parallel) for number in range(1, architecture.blocks + 1)
         )
         self.final_norm = nn.LayerNorm(architecture.d_model)
-        self.cuts = tensor_shards(self)
+        self.shards = tensor_shards(self, parallel, spec.routed_blocks)
         """Which part of every parameter is here, before anything shards it further."""
         self.initialise(spec.train.seed)
 
@@ -217,17 +217,17 @@ class Transformer(nn.Module):
             else:
                 into_residual = ".down." in name or name.endswith("attention.out.weight")
                 deviation = INIT_DEVIATION / (math.sqrt(2 * blocks) if into_residual else 1.0)
-                _draw(parameter, self.cuts[name], name, seed, deviation)
+                _draw(parameter, self.shards[name], name, seed, deviation)
 
 
-def _draw(parameter: Tensor, cut: TensorShard, name: str, seed: int, deviation: float) -> None:
+def _draw(parameter: Tensor, shard: TensorShard, name: str, seed: int, deviation: float) -> None:
     """This process's part of what a single process would draw; experts one by one, each from a seed of its own."""
     if ".experts." not in name:
-        parameter.copy_(_drawn(cut.shape, f"{seed}/{name}/0", deviation)[cut.slices])
+        parameter.copy_(_drawn(shard.global_shape, f"{seed}/{name}/0", deviation)[shard.slices])
         return
-    for index, piece in enumerate(parameter):
-        whole = _drawn(cut.shape[1:], f"{seed}/{name}/{cut.start[0] + index}", deviation)
-        piece.copy_(whole[cut.slices[1:]])
+    for index, expert in enumerate(parameter):
+        whole = _drawn(shard.global_shape[1:], f"{seed}/{name}/{shard.offset[0] + index}", deviation)
+        expert.copy_(whole[shard.slices[1:]])
 
 
 def _drawn(shape: tuple[int, ...], key: str, deviation: float) -> Tensor:

@@ -11,10 +11,11 @@ import pandas as pd
 
 from routelaw.errors import InputError
 from routelaw.files import made_folder, write_atomically
+from routelaw.runs.columns import columns_of
 from routelaw.runs.files import read_runs
 from routelaw.runs.folders import RESULT, read_evaluations, table_of_lines
 from routelaw.runs.store import DIVERGED, FINISHED, IMPORTED, RUN_ID, STOPPED, UNFINISHED, Store, StoredRun
-from routelaw.runs.table import SOURCE, RunTable, columns_of
+from routelaw.runs.table import SOURCE, RunTable
 from routelaw.specs.names import canonical_router
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,59}")

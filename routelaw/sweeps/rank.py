@@ -21,9 +21,9 @@ def main() -> None:
     told = json.loads(sys.stdin.read())
     apply_remembered()
 
+    from routelaw.distributed.ranks import DISK_FULL, WRONG_INPUT, Rank, exit_with_parent, report_error_once
     from routelaw.errors import LOST_CONTACT, DiskFull, InputError, LostContact
     from routelaw.sweeps.task import Task, train
-    from routelaw.training.ranks import DISK_FULL, WRONG_INPUT, Rank, exit_with_parent, report_error_once
 
     exit_with_parent()
     try:

@@ -18,13 +18,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from routelaw.distributed.launch import GRACE, POLL, Launch, LaunchResult, Member, rendezvous_address
+from routelaw.distributed.ranks import Rank
 from routelaw.errors import LOST_CONTACT, InputError
 from routelaw.runs.store import Store
 from routelaw.sweeps.progress import Event, Started, Tick
 from routelaw.sweeps.schedule import Schedule
 from routelaw.sweeps.task import FAILED, STOPPED, Outcome, Task, reason_of
-from routelaw.training.launch import GRACE, POLL, Ended, Launch, Member, rendezvous_address
-from routelaw.training.ranks import Rank
 
 TICK = 0.5
 AHEAD = 2
@@ -143,7 +143,7 @@ def on_cluster(cpus: float, gpus: float, folder: Path) -> Launch:
         keep_words: bool = True,
         threads: int = 0,
         stop: Callable[[], bool] = lambda: False,
-    ) -> Ended:
+    ) -> LaunchResult:
         import ray
         from ray.util.placement_group import placement_group, remove_placement_group
 
@@ -153,7 +153,7 @@ def on_cluster(cpus: float, gpus: float, folder: Path) -> Launch:
         try:
             while not group.wait(timeout_seconds=TICK):
                 if stop():
-                    return Ended(world, 0, 0)
+                    return LaunchResult(world, 0, 0)
             host = ray.util.get_node_ip_address()
             with rendezvous_address(host) as port:
                 given = {"command": list(command), "told": told, "threads": threads, "sign": str(sign)}
@@ -179,7 +179,7 @@ def _started(ray: Any, group: Any, available: Mapping[str, float], given: Mappin
     return references
 
 
-def _followed(ray: Any, references: list[Any], sign: Path, stop: Callable[[], bool]) -> Ended:
+def _followed(ray: Any, references: list[Any], sign: Path, stop: Callable[[], bool]) -> LaunchResult:
     world, left, asked, said = len(references), list(references), 0.0, ""
     try:
         while left:
@@ -190,16 +190,16 @@ def _followed(ray: Any, references: list[Any], sign: Path, stop: Callable[[], bo
                     code, words = ray.get(reference)
                 except ray.exceptions.RayError as error:
                     lost = f"error: the node or worker of process {rank} of {world} was lost ({type(error).__name__})"
-                    return Ended(world, rank, NODE_LOST, lost)
+                    return LaunchResult(world, rank, NODE_LOST, lost)
                 if code:
-                    return Ended(world, rank, code, words)
+                    return LaunchResult(world, rank, code, words)
                 said = words if rank == 0 else said
             if not asked and stop():
                 asked = time.monotonic()
                 sign.touch()
             if asked and time.monotonic() - asked > GRACE:
                 break
-        return Ended(world, 0, 0, said)
+        return LaunchResult(world, 0, 0, said)
     finally:
         for reference in left:
             ray.cancel(reference, force=True)

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from routelaw.corpus.shards import Corpus, open_corpus
+from routelaw.distributed.launch import Launch, launch
+from routelaw.distributed.ranks import BROKEN, DISK_FULL, WRONG_INPUT
 from routelaw.errors import DiskFull, InputError
 from routelaw.files import open_to_append, write_atomically
 from routelaw.routers.router import load_router
@@ -25,8 +27,6 @@ from routelaw.specs.files import from_mapping, from_stored, to_mapping
 from routelaw.specs.layout import Layout
 from routelaw.specs.run import ExecutionSpec, RunSpec
 from routelaw.sweeps.sweep import PlannedRun
-from routelaw.training.launch import Launch, launch
-from routelaw.training.ranks import BROKEN, DISK_FULL, WRONG_INPUT
 from routelaw.training.run import Result, run
 from routelaw.training.state import RUNNING
 

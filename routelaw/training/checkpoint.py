@@ -1,9 +1,11 @@
-"""Checkpoints: atomic, checksummed, the last few kept, no pickle.
+"""Checkpoints: atomic, checksummed, the last few kept, no pickle; of any layout of processes, read by any other.
 
-A checkpoint is a directory `step-00001000` with `model.safetensors`, `optimizer.safetensors` and `state.json`, which
-holds the sha256 of the other two, the run's spec and a checksum of itself. It is written beside its final name,
-flushed to disk and renamed: a process killed at any instant leaves either a whole checkpoint or none. Reading
-verifies; a damaged newest one is skipped with a notice and the one before is used.
+A checkpoint is a directory `step-00001000`. Every process writes the tensor shards that it holds to files of its own,
+`model-00000.safetensors` and `optimizer-00000.safetensors`; a single process is a layout of one. The first adds
+`state.json`: the sha256 of every file, an index (which shard of which tensor lies in which file), the run's spec, and a
+checksum of itself. All of it is written beside its final name, flushed to disk and renamed: processes killed at any
+instant leave either a whole checkpoint or none. Reading verifies; a damaged newest one is skipped with a notice and the
+one before is used. What fails on one process fails on all, with one sentence, so that none waits for another.
 """
 
 from __future__ import annotations
@@ -18,22 +20,26 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from routelaw.distributed.groups import ALONE, Parallel
+from routelaw.distributed.tensor_shards import TensorShard
 from routelaw.errors import InputError, unwritable
 from routelaw.files import parse_json, read_bytes, sha256_of
 from routelaw.runs.store import DIVERGED, FINISHED, RUNNING
 from routelaw.specs.files import from_stored, require_same_run, to_mapping
 from routelaw.specs.run import RunSpec
-from routelaw.training.boxes import BoxReader, Index, check_index
 
+T = TypeVar("T")
 STATE, MODEL, OPTIMIZER = "state.json", "model", "optimizer"
 NAME = re.compile(r"step-([0-9]{8,12})", re.ASCII)
+Shards = Mapping[str, Mapping[str, tuple[Tensor, TensorShard]]]
+"""Kind (model, optimizer) -> name -> what a process holds of it, and where that lies in the whole."""
 
 
 def _is_count(value: Any) -> bool:
@@ -55,6 +61,8 @@ class Damaged(Exception):
 
 @dataclass(frozen=True)
 class Checkpoint:
+    """A checkpoint with its tensors whole."""
+
     step: int
     """Steps taken so far: the next step to take has this number."""
     model: dict[str, Tensor]
@@ -63,85 +71,156 @@ class Checkpoint:
     path: Path | None = None
 
 
-def save_checkpoint(folder: Path, spec: RunSpec, checkpoint: Checkpoint, keep: int) -> Path:
-    """Write it whole or not at all, then remove what is older than the last `keep`."""
-    final = step_folder(folder, checkpoint.step)
-    unfinished = folder / f".{final.name}.{os.getpid()}"
+def save_checkpoint(
+    folder: Path,
+    spec: RunSpec,
+    step: int,
+    counters: Mapping[str, Any],
+    shards: Shards,
+    keep: int,
+    parallel: Parallel = ALONE,
+) -> Path:
+    """Write it whole or not at all, then remove what is older than the last `keep`. Called by every process."""
+    final = step_folder(folder, step)
+    unfinished = folder / f".{final.name}.unfinished"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        shutil.rmtree(unfinished, ignore_errors=True)
-        unfinished.mkdir()
-        _write(unfinished, spec, checkpoint)
-        remove(final)  # only ever a damaged one of the same step
-        unfinished.rename(final)
-        flush(folder)
-    except (OSError, SafetensorError) as error:
-        shutil.rmtree(unfinished, ignore_errors=True)
-        last = list_checkpoints(folder)
-        left = f"the one before, {last[-1].name}, is intact" if last else "there is none before it"
-        advice = f"; {left}. Make room and run the same command again to go on from there"
-        raise unwritable(final, system_error(error), advice) from None
-    prune(folder, checkpoint.step, keep)
+        _together(lambda: _begin(unfinished), final, parallel, only_first=True)
+        written = _together(lambda: _write(unfinished, shards, parallel.rank), final, parallel)
+        index: dict[str, dict[str, Any]] = {kind: {} for kind in shards}
+        for _, own in written:
+            for kind, name, shape, part in own:
+                index[kind].setdefault(name, {"shape": shape, "parts": []})["parts"].append(part)
+        state = {
+            "step": step,
+            "counters": counters,
+            "spec": to_mapping(spec),
+            "sha256": {file: sha for hashes, _ in written for file, sha in hashes.items()},
+            "index": index,
+        }
+        _together(lambda: _finish(unfinished, final, state, keep), final, parallel, only_first=True)
+    finally:
+        if parallel.rank == 0:
+            shutil.rmtree(unfinished, ignore_errors=True)
     return final
 
 
-def step_folder(folder: Path, step: int) -> Path:
-    return folder / f"step-{step:08d}"
+def _begin(unfinished: Path) -> None:
+    shutil.rmtree(unfinished, ignore_errors=True)
+    unfinished.mkdir(parents=True)
 
 
-def system_error(error: OSError | SafetensorError) -> OSError:
+def _write(folder: Path, shards: Shards, rank: int) -> tuple[dict[str, str], list[tuple[str, str, Sequence[int], Any]]]:
+    """This process's files with their hashes, and what is in them: kind, name, shape of the whole, and the part."""
+    hashes, parts = {}, []
+    for kind, named in shards.items():
+        file = f"{kind}-{rank:05d}.safetensors"
+        own = {name: held for name, held in named.items() if held[1].replica == 0 and held[1].elements}
+        for name, (_, shard) in own.items():
+            part = {"file": file, "start": list(shard.offset), "length": list(shard.shape)}
+            parts.append((kind, name, list(shard.global_shape), part))
+        if own:
+            hashes[file] = _write_tensors({name: tensor for name, (tensor, _) in own.items()}, folder / file)
+    return hashes, parts
+
+
+def _write_tensors(tensors: Mapping[str, Tensor], path: Path) -> str:
+    """Write a safetensors file through to the disk; its sha256."""
+    save_file({name: tensor.detach().contiguous().cpu() for name, tensor in tensors.items()}, path)
+    # safetensors leaves it readable by its owner alone; whoever may read the folder may read the file, too.
+    path.chmod(0o666 & path.parent.stat().st_mode)
+    _flush(path)
+    return sha256_of(path)
+
+
+def _finish(unfinished: Path, final: Path, state: dict[str, Any], keep: int) -> None:
+    (unfinished / STATE).write_bytes(rendered(state))
+    _flush(unfinished / STATE)
+    _flush(unfinished)
+    _remove(final)  # only ever a damaged one of the same step
+    unfinished.rename(final)
+    _flush(final.parent)  # the rename itself: without it a power cut may undo it
+    _prune(final.parent, state["step"], keep)
+
+
+def _together(action: Callable[[], T], path: Path, parallel: Parallel, *, only_first: bool = False) -> list[T]:
+    """Every process acts (or the first alone), and all hear how it went: results by rank, or one error for all."""
+    outcome: tuple[T | None, str, int] = (None, "", 0)
+    if not only_first or parallel.rank == 0:
+        try:
+            outcome = (action(), "", 0)
+        except (OSError, SafetensorError) as error:
+            known = _system_error(error)
+            outcome = (None, known.strerror or str(known), known.errno or 0)
+    outcomes = parallel.gather(outcome)
+    for rank, (_, words, number) in enumerate(outcomes):
+        if words:
+            whose = "" if parallel.alone else f", on process {rank}"
+            last = list_checkpoints(path.parent)
+            left = f"the one before, {last[-1].name}, is intact" if last else "there is none before it"
+            advice = f"; {left}. Make room and run the same command again to go on from there"
+            raise unwritable(path, OSError(number, f"{words}{whose}"), advice)
+    return [result for result, _, _ in outcomes]  # pyrefly: ignore
+
+
+def _system_error(error: OSError | SafetensorError) -> OSError:
     """safetensors has the system's number in words only."""
     if isinstance(error, OSError):
         return error
     return OSError(errno.ENOSPC if f"os error {errno.ENOSPC}" in str(error) else errno.EIO, str(error))
 
 
-def _write(folder: Path, spec: RunSpec, checkpoint: Checkpoint) -> None:
-    hashes = {}
-    for name, tensors in ((MODEL, checkpoint.model), (OPTIMIZER, checkpoint.optimizer)):
-        hashes[name] = write_tensors(tensors, folder / f"{name}.safetensors")
-    state = {"step": checkpoint.step, "counters": checkpoint.counters, "spec": to_mapping(spec), "sha256": hashes}
-    (folder / STATE).write_bytes(rendered(state))
-    flush(folder / STATE)
-    flush(folder)
-
-
-def write_tensors(tensors: Mapping[str, Tensor], path: Path) -> str:
-    """Write a safetensors file through to the disk; its sha256."""
-    save_file({name: tensor.detach().contiguous().cpu() for name, tensor in tensors.items()}, path)
-    # safetensors leaves it readable by its owner alone; whoever may read the folder may read the file, too.
-    path.chmod(0o666 & path.parent.stat().st_mode)
-    flush(path)
-    return sha256_of(path)
-
-
-def latest_checkpoint(
+def read_latest(
     folder: Path,
     spec: RunSpec,
+    read: Callable[[CheckpointReader], T],
     notice: Callable[[str], None],
-    device: torch.device | str = "cpu",
-    parts: Sequence[str] = (MODEL, OPTIMIZER),
-) -> Checkpoint | None:
-    """The newest whole checkpoint of this run, or None. One of another meaning is refused with the difference shown."""
+    kinds: Sequence[str] = (MODEL, OPTIMIZER),
+    parallel: Parallel = ALONE,
+) -> T | None:
+    """What `read` makes of the newest checkpoint of this run that every process finds whole; None where there is none.
+    One of another meaning is refused with the difference shown. Called by every process."""
     paths = list_checkpoints(folder)
     for path in reversed(paths):
+        found, problem = None, ""
         try:
-            return load_checkpoint(path, spec, device, parts)
+            found = read(CheckpointReader(path, spec, kinds))
         except Damaged as damage:
-            notice(f"checkpoint {path} is damaged ({damage}) and left aside.")
+            problem = str(damage)
+        problem = next(filter(None, parallel.gather(problem)), "")
+        if not problem:
+            return found
+        notice(f"checkpoint {path} is damaged ({problem}) and left aside.")
     if paths:
         notice(f"no whole checkpoint is left in {folder}.")
     return None
 
 
+def latest_checkpoint(
+    folder: Path, spec: RunSpec, notice: Callable[[str], None], kinds: Sequence[str] = (MODEL, OPTIMIZER)
+) -> Checkpoint | None:
+    """The newest whole checkpoint of this run, or None."""
+    return read_latest(folder, spec, _whole, notice, kinds)
+
+
+def load_checkpoint(path: Path, spec: RunSpec, kinds: Sequence[str] = (MODEL, OPTIMIZER)) -> Checkpoint:
+    """The checkpoint, every byte of the kinds asked for verified; raises Damaged."""
+    return _whole(CheckpointReader(path, spec, kinds))
+
+
+def _whole(reader: CheckpointReader) -> Checkpoint:
+    tensors = {kind: {name: reader.read(kind, name) for name in names} for kind, names in reader.index.items()}
+    state = reader.state
+    return Checkpoint(state["step"], tensors[MODEL], tensors.get(OPTIMIZER, {}), state["counters"], reader.path)
+
+
 @contextmanager
-def fitting_tensors(checkpoint: Checkpoint) -> Iterator[None]:
-    """Around loading its tensors: those of another version of the model are one sentence, not a traceback."""
+def fitting_tensors(path: Path | None) -> Iterator[None]:
+    """Around loading tensors: those of another version of the model are one sentence, not a traceback."""
     try:
         yield
     except (RuntimeError, KeyError, ValueError) as error:
         first = str(error).strip().partition("\n")[0]
-        raise InputError(f"{checkpoint.path} was written by another version of the model ({first}).") from None
+        raise InputError(f"{path} was written by another version of the model ({first}).") from None
 
 
 def list_checkpoints(folder: Path) -> list[Path]:
@@ -149,81 +228,95 @@ def list_checkpoints(folder: Path) -> list[Path]:
     return sorted((p for p in folder.glob("step-*") if NAME.fullmatch(p.name) and p.is_dir()), key=_step_of)
 
 
-def load_checkpoint(
-    path: Path, spec: RunSpec, device: torch.device | str = "cpu", parts: Sequence[str] = (MODEL, OPTIMIZER)
-) -> Checkpoint:
-    """The checkpoint, every byte of the parts asked for verified; raises Damaged. Written by several processes, it is
-    put together here."""
-    reader = CheckpointReader(path, spec)
-    tensors = {kind: {name: reader.read(kind, name).to(device) for name in reader.names(kind)} for kind in parts}
-    state = reader.state
-    return Checkpoint(state["step"], tensors[MODEL], tensors.get(OPTIMIZER, {}), state["counters"], path)
-
-
 class CheckpointReader:
-    """A checkpoint of this run, by boxes, whichever layout wrote it; every file is verified when it is first needed."""
+    """A checkpoint of this run, whichever layout wrote it. Every file of the kinds asked for is verified at once."""
 
-    def __init__(self, path: Path, spec: RunSpec) -> None:
+    def __init__(self, path: Path, spec: RunSpec, kinds: Sequence[str] = (MODEL, OPTIMIZER)) -> None:
         self.path, self.state = path, read_state(path)
         require_same_run(from_stored(self.state["spec"], str(path)), spec, f"{path} belongs to another run")
         step, steps = self.state["step"], spec.train.steps
         if step > steps or (step < steps and self.state["counters"].get("status") == FINISHED):
             raise Damaged(f"{STATE} says {self.state['counters'].get('status')} at step {step} of {steps}")
-        self._boxes: dict[str, BoxReader] = {}
+        # Until November 2026 a single process wrote whole tensors, to `model.safetensors`, and no index.
+        stored, ending = self.state.get("index"), "" if "index" in self.state else ".safetensors"
+        self._files = {}
+        for name, sha256 in self.state["sha256"].items():
+            if name.startswith(tuple(kinds)):
+                self._files[name + ending] = _opened(path / (name + ending), sha256)
+        if stored is None:
+            stored = {kind: self._index_of_whole_tensors(f"{kind}.safetensors") for kind in kinds}
+        self.index = {kind: _parsed_index(stored.get(kind), self._files) for kind in kinds}
+        """Kind -> name -> the shards in which a tensor is stored, each with its file."""
 
-    def verify(self) -> None:
-        """Every file of it, before anything is read into a model."""
-        for name in self.state["sha256"]:
-            file = self.path / name
-            self._verify(file if file.suffix else file.with_suffix(".safetensors"))
-
-    def names(self, kind: str) -> list[str]:
-        return list(self._reader(kind).index)
-
-    def has(self, kind: str, name: str) -> bool:
-        return name in self._reader(kind).index
-
-    def read(
-        self, kind: str, name: str, start: Sequence[int] | None = None, length: Sequence[int] | None = None
-    ) -> Tensor:
-        try:
-            tensor = self._reader(kind).read(name, start, length)
-        except (SafetensorError, OSError, ValueError) as error:
-            raise Damaged(f"{kind} cannot be read: {error}") from None
+    def read(self, kind: str, name: str, shard: TensorShard | None = None) -> Tensor:
+        """A shard of a tensor, put together from those that are stored; the whole of it unless told otherwise."""
+        stored = self.index[kind][name]
+        whole = TensorShard.whole(stored[0][1].global_shape)
+        shard = shard or whole
+        if shard.global_shape != whole.global_shape:
+            raise ValueError(f"{name} has shape {whole.global_shape} there and {shard.global_shape} here")
+        common = [(file, part, shard.intersection(part)) for file, part in stored]
+        common = [(file, part, both) for file, part, both in common if both.elements]
+        if sum(both.elements for _, _, both in common) != shard.elements:
+            raise Damaged(f"{kind}: what is stored of {name} does not make up the whole")
+        found = [(both.within(shard), self._slice(file, name, part, both)) for file, part, both in common]
+        if len(found) == 1:
+            tensor = found[0][1]
+        else:
+            tensor = torch.empty(shard.shape, dtype=found[0][1].dtype if found else None)
+            for place, piece in found:
+                tensor[place] = piece
         if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
-            raise Damaged(f"{kind} holds numbers that are not finite")  # steps that would make them are skipped
+            raise Damaged(f"{kind} holds values that are not finite")  # steps that would make them are skipped
         return tensor
 
-    def _reader(self, kind: str) -> BoxReader:
-        if kind not in self._boxes:
-            index = self.state.get("index", {}).get(kind) or self._of_one_file(kind)
-            try:
-                check_index(index, {*self.state["sha256"], f"{kind}.safetensors"})
-            except ValueError as error:
-                raise Damaged(f"{STATE}: {error}") from None
-            self._boxes[kind] = BoxReader(self.path, index, self._verify)
-        return self._boxes[kind]
-
-    def _of_one_file(self, kind: str) -> Index:
-        """A single process writes whole tensors, and no index."""
-        file = self.path / f"{kind}.safetensors"
-        self._verify(file)
+    def _slice(self, file: str, name: str, part: TensorShard, wanted: TensorShard) -> Tensor:
         try:
-            with safe_open(str(file), framework="pt") as opened:
-                shapes = {name: opened.get_slice(name).get_shape() for name in opened.keys()}  # noqa: SIM118
-        except (SafetensorError, OSError) as error:
-            raise Damaged(f"{file.name} cannot be read: {error}") from None
+            place = wanted.within(part)  # a scalar has no dimension to slice
+            tensor = self._files[file].get_slice(name)[place] if place else self._files[file].get_tensor(name)
+        except (SafetensorError, OSError, ValueError, IndexError) as error:
+            raise Damaged(f"{file} cannot be read: {error}") from None
+        if tuple(tensor.shape) != wanted.shape:
+            raise Damaged(f"{file} holds another shape of {name} than {STATE} says")
+        return tensor
+
+    def _index_of_whole_tensors(self, file: str) -> dict[str, Any]:
+        opened = self._files.get(file)
+        shapes = {name: opened.get_slice(name).get_shape() for name in opened.keys()} if opened else {}  # noqa: SIM118
         return {
-            name: {"shape": shape, "parts": [{"file": file.name, "start": [0] * len(shape), "length": shape}]}
+            name: {"shape": shape, "parts": [{"file": file, "start": [0] * len(shape), "length": shape}]}
             for name, shape in shapes.items()
         }
 
-    def _verify(self, file: Path) -> None:
-        hashes = self.state["sha256"]
-        if not file.is_file():
-            raise Damaged(f"{file.name} is missing")
-        if sha256_of(file) != hashes.get(file.name, hashes.get(file.stem)):
-            raise Damaged(f"{file.name} does not match its sha256")
+
+def _opened(file: Path, sha256: str) -> Any:
+    if not file.is_file():
+        raise Damaged(f"{file.name} is missing")
+    if sha256_of(file) != sha256:
+        raise Damaged(f"{file.name} does not match its sha256")
+    try:
+        return safe_open(str(file), framework="pt")
+    except (SafetensorError, OSError) as error:
+        raise Damaged(f"{file.name} cannot be read: {error}") from None
+
+
+def _parsed_index(index: Any, files: Mapping[str, Any]) -> dict[str, list[tuple[str, TensorShard]]]:
+    """The index of a kind; raises Damaged unless every part lies within its tensor and in one of the files."""
+    if not isinstance(index, dict):
+        raise Damaged(f"{STATE}: the index is no table of tensors")
+    parsed = {}
+    for name, entry in index.items():
+        try:
+            parsed[name] = [
+                (part["file"], TensorShard(tuple(entry["shape"]), tuple(part["start"]), tuple(part["length"])))
+                for part in entry["parts"]
+            ]
+            sound = bool(parsed[name]) and all(file in files and shard.is_sound for file, shard in parsed[name])
+        except (TypeError, KeyError):
+            sound = False
+        if not sound:
+            raise Damaged(f"{STATE}: the index of tensor {name} is not one that was written")
+    return parsed
 
 
 def read_state(path: Path) -> dict[str, Any]:
@@ -263,17 +356,21 @@ def rendered(state: Any) -> bytes:
     return f'{{"checksum":"{hashlib.sha256(body.encode()).hexdigest()}","state":{body}}}\n'.encode()
 
 
-def prune(folder: Path, step: int, keep: int) -> None:
+def step_folder(folder: Path, step: int) -> Path:
+    return folder / f"step-{step:08d}"
+
+
+def _prune(folder: Path, step: int, keep: int) -> None:
     """Newer ones than the one just written are damaged: the run went on from before them."""
     older = [path for path in list_checkpoints(folder) if _step_of(path) <= step]
     for path in list_checkpoints(folder):
         if path not in older[-max(keep, 1) :]:
-            remove(path)
+            _remove(path)
     for unfinished in folder.glob(".step-*"):
         shutil.rmtree(unfinished, ignore_errors=True)
 
 
-def remove(path: Path) -> None:
+def _remove(path: Path) -> None:
     """Renamed first: a half-removed directory must not look like a checkpoint."""
     if path.exists():
         gone = path.with_name(f".{path.name}.gone")
@@ -286,7 +383,7 @@ def _step_of(path: Path) -> int:
     return int(path.name[5:])
 
 
-def flush(path: Path) -> None:
+def _flush(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

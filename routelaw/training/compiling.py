@@ -13,18 +13,22 @@ from __future__ import annotations
 
 import hashlib
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 import routelaw.model as model_package
-from routelaw import kernels, routers
+from routelaw import distributed, kernels, routers
 from routelaw.costs.memory import may_be_recorded
 from routelaw.errors import InputError
 from routelaw.model.transformer import Transformer
 from routelaw.routers.router import router_class
 from routelaw.specs.run import ExecutionSpec, RunSpec
+from routelaw.training.optimizer import Optimizer, learning_rate
+from routelaw.training.step import StepResult, step_on_device
 
 COMPILE_MODES = ("auto", "off", "blocks", "step")
 
@@ -58,7 +62,7 @@ def obstacle_to_compiling(spec: RunSpec, execution: ExecutionSpec) -> str:
 def our_code() -> str:
     """A hash of everything that a compiled block is made of."""
     found = hashlib.sha256()
-    for package in (kernels, model_package, routers):
+    for package in (kernels, model_package, routers, distributed):
         for path in sorted(Path(package.__path__[0]).glob("*.py")):
             found.update(path.name.encode() + path.read_bytes())
     return f"routelaw {found.hexdigest()}"
@@ -81,3 +85,49 @@ def uncompiled(model: Transformer) -> AbstractContextManager:
     """A context in which blocks run eager, compiled or not: evaluation's batches have other shapes."""
     compiled = any(block._compiled_call_impl is not None for block in model.blocks)
     return torch.compiler.set_stance("force_eager") if compiled else nullcontext()
+
+
+WARM_UP = 3
+"""Steps before the recording; torch's own advice."""
+
+
+class GraphedStep:
+    def __init__(self, model: Transformer, optimizer: Optimizer, spec: RunSpec, micro_batches: int = 1) -> None:
+        self.model, self.optimizer, self.spec, self.micro_batches = model, optimizer, spec, micro_batches
+        self.taken = 0
+        self.graph: torch.cuda.CUDAGraph | None = None
+        self.aside = torch.cuda.Stream()
+        device = next(model.parameters()).device
+        shape = (spec.train.batch, spec.model.sequence_length + 1)
+        self.tokens_BS = torch.zeros(shape, dtype=torch.int64, device=device)
+        self.number = torch.zeros((), dtype=torch.int64, device=device)
+
+    def __call__(self, tokens_BS: Tensor, step: int) -> StepResult:
+        self.tokens_BS.copy_(tokens_BS, non_blocking=True)
+        self.number.fill_(step)
+        rate = learning_rate(self.spec.train, step)
+        self.optimizer.rate.fill_(rate)
+        if self.taken < WARM_UP:
+            outcome = self._once()
+        else:
+            if self.graph is None:
+                self.graph = torch.cuda.CUDAGraph()
+                with torch.cuda.graph(self.graph, capture_error_mode="thread_local"):
+                    self.recorded = self._step()
+            self.graph.replay()
+            outcome = self.recorded
+        self.taken += 1
+        return replace(outcome, step=step + 1, learning_rate=rate, finite=outcome.finite.clone())
+
+    def _once(self) -> StepResult:
+        """Beside the stream on which graphs cannot be recorded."""
+        self.aside.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.aside):
+            outcome = self._step()
+        torch.cuda.current_stream().wait_stream(self.aside)
+        return outcome
+
+    def _step(self) -> StepResult:
+        return step_on_device(
+            self.model, self.optimizer, self.tokens_BS, self.spec, self.number, self.optimizer.rate, self.micro_batches
+        )

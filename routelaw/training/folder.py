@@ -17,9 +17,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -27,8 +28,10 @@ from typing import Any
 from routelaw.corpus.shards import Corpus
 from routelaw.corpus.tokenizer import Tokenizer
 from routelaw.errors import InputError, unwritable
+from routelaw.evaluation.likelihood import Likelihood
 from routelaw.files import parse_json, read_bytes, read_json, write_atomically
 from routelaw.formatting import shortened
+from routelaw.runs.columns import columns_of
 from routelaw.runs.folders import EVALUATIONS, LOG, MOST_LOG_BYTES, RESULT, SPEC, last_row
 from routelaw.runs.locks import LEASE, TRAINS, lock
 from routelaw.runs.store import FAILURE, OUTPUT
@@ -205,3 +208,27 @@ class JsonLines:
         if self.writes and self.path.exists():
             with self.path.open("ab") as file:
                 os.fsync(file.fileno())
+
+
+def evaluation_row(spec: RunSpec, step: int, status: str, measured: Mapping[str, Likelihood]) -> dict[str, Any]:
+    """Losses that are not finite are left empty: a table has no NaN."""
+    return {
+        **columns_of(spec),
+        "step": step,
+        "tokens": spec.tokens_after(step),
+        "status": status,
+        **losses_of(measured),
+    }
+
+
+def losses_of(measured: Mapping[str, Likelihood]) -> dict[str, float | None]:
+    return {f"loss_{name}": finite(m.nats_per_token) for name, m in measured.items()}
+
+
+def finite(value: Any) -> Any:
+    """The same structure, with None in place of numbers that JSON does not have."""
+    if isinstance(value, dict):
+        return {key: finite(v) for key, v in value.items()}
+    if isinstance(value, list):
+        return [finite(v) for v in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

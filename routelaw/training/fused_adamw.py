@@ -1,14 +1,14 @@
-"""AdamW's update of one tensor in one pass over memory: clip, moments, step, decay, and the narrow copy that computes.
+"""AdamW's update of one tensor in one pass over memory: clip, moments, step, decay, and the bf16 copy that computes.
 
-A compiler makes one kernel of it, for tensors of any length. It reads gradients as they are, narrow or wide, and where
-the step is not finite it writes back what it read, so that nobody has to ask the device. Per number it moves 30 bytes
-in bfloat16 with float32 masters, where a widened gradient, a norm over it and torch's fused AdamW move 42.
+A compiler makes one kernel of it, for tensors of any length. It reads gradients as they are, bf16 or fp32, and where
+the step is not finite it writes back what it read, so that nobody has to ask the device. Per element it moves 30 bytes
+in bfloat16 with float32 masters, where a gradient converted to float32, a norm over it and torch's fused AdamW move 42.
 
 Moments may be held in bfloat16: for very large E they are half of all memory. They are then rounded at random, up with
 the probability of what is cut off, since rounding to nearest would never move a moment by less than 1/256 of itself
 (β₂ = .95 moves it by 1/20 of a difference). The random bits are a function of (step, place), so a step can be repeated.
 
-Shapes: N numbers of a tensor.
+Shapes: N elements of a tensor.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ CUT = 16
 
 
 @dataclass(frozen=True)
-class Held:
+class ParameterState:
     """One parameter, its gradient and its statistics."""
 
     master: Tensor
     gradient: Tensor
     mean: Tensor
     square: Tensor
-    narrow: Tensor | None
+    bf16: Tensor | None
     """The copy that computes, where there is one."""
 
 
 @dataclass(frozen=True)
-class Step:
+class UpdateScalars:
     """Scalars of a step, on the device: the same for all tensors."""
 
     rate: Tensor
@@ -50,23 +50,25 @@ class Step:
     taken: Tensor
     """Steps, this one included, as a float."""
     unbias_mean: Tensor
-    """1/(1 − β₁^taken): worked out once, since a kernel would do it for every number."""
+    """1/(1 − β₁^taken): worked out once, since a kernel would do it for every element."""
     unbias_square: Tensor
 
     @classmethod
-    def of(cls, rate: Tensor, scale: Tensor, finite: Tensor, taken: Tensor, beta1: float, beta2: float) -> Step:
+    def of(
+        cls, rate: Tensor, scale: Tensor, finite: Tensor, taken: Tensor, beta1: float, beta2: float
+    ) -> UpdateScalars:
         return cls(rate, scale, finite, taken, 1 / (1 - beta1**taken), 1 / (1 - beta2**taken))
 
 
-def update(held: Held, step: Step, decay: Tensor, beta1: float, beta2: float) -> None:
+def update(state: ParameterState, scalars: UpdateScalars, decay: Tensor, beta1: float, beta2: float) -> None:
     """Update flat tensors."""
-    master_N, gradient_N, mean_N, square_N = held.master, held.gradient, held.mean, held.square
-    rate, scale, finite, taken = step.rate, step.scale, step.finite, step.taken
+    master_N, gradient_N, mean_N, square_N = state.master, state.gradient, state.mean, state.square
+    rate, scale, finite, taken = scalars.rate, scalars.scale, scalars.finite, scalars.taken
     gradient = gradient_N.to(torch.float32) * scale
     mean = beta1 * mean_N.to(torch.float32) + (1 - beta1) * gradient
     square = beta2 * square_N.to(torch.float32) + (1 - beta2) * gradient * gradient
-    deviation = (square * step.unbias_square).sqrt() + EPSILON
-    master = master_N * (1 - rate * decay) - rate * step.unbias_mean * mean / deviation
+    deviation = (square * scalars.unbias_square).sqrt() + EPSILON
+    master = master_N * (1 - rate * decay) - rate * scalars.unbias_mean * mean / deviation
     if mean_N.dtype != torch.float32:
         place_N = torch.arange(len(master_N), device=master_N.device, dtype=torch.int64)
         bits_N = mix(place_N ^ mix(taken.to(torch.int64)))
@@ -75,8 +77,8 @@ def update(held: Held, step: Step, decay: Tensor, beta1: float, beta2: float) ->
     square_N.copy_(torch.where(finite, square.to(square_N.dtype), square_N))
     master = torch.where(finite, master, master_N)
     master_N.copy_(master)
-    if held.narrow is not None:
-        held.narrow.copy_(master)
+    if state.bf16 is not None:
+        state.bf16.copy_(master)
 
 
 def rounded_at_random(value_N: Tensor, bits_N: Tensor) -> Tensor:
@@ -91,10 +93,10 @@ def _compiled() -> Callable[..., None]:
     return torch.compile(update, dynamic=False, fullgraph=True)
 
 
-def apply(held: Held, step: Step, decay: Tensor, beta1: float, beta2: float) -> None:
-    narrow = None if held.narrow is None else _flat(held.narrow)
-    flat = Held(_flat(held.master), _flat(held.gradient), _flat(held.mean), _flat(held.square), narrow)
-    (_compiled() if held.master.is_cuda else update)(flat, step, decay, beta1, beta2)
+def apply(state: ParameterState, scalars: UpdateScalars, decay: Tensor, beta1: float, beta2: float) -> None:
+    bf16 = None if state.bf16 is None else _flat(state.bf16)
+    flat = ParameterState(_flat(state.master), _flat(state.gradient), _flat(state.mean), _flat(state.square), bf16)
+    (_compiled() if state.master.is_cuda else update)(flat, scalars, decay, beta1, beta2)
 
 
 def _flat(tensor: Tensor) -> Tensor:

@@ -12,9 +12,9 @@ from routelaw.corpus.batches import batch
 from routelaw.corpus.shards import Corpus
 from routelaw.model.transformer import Transformer
 from routelaw.specs.run import RunSpec
-from routelaw.training.graphed_step import GraphedStep
+from routelaw.training.compiling import GraphedStep
 from routelaw.training.optimizer import Optimizer
-from routelaw.training.step import Outcome, StepInfo, take_step
+from routelaw.training.step import StepInfo, StepResult, take_step
 
 
 def train_steps(
@@ -32,7 +32,7 @@ def train_steps(
     """Steps from `first` to the end of the spec. Stop iterating to stop training.
 
     One StepInfo for each step that `look` asks for, by the number of steps taken, and for the last one. In between a
-    GPU is not waited for. `graphed`: as CUDA graphs (graphed_step.py).
+    GPU is not waited for. `graphed`: as CUDA graphs (compiling.py).
     """
     unseen: list[Tensor] = []
     take = (
@@ -50,7 +50,7 @@ def train_steps(
 
 def _taker(
     model: Transformer, optimizer: Optimizer, spec: RunSpec, micro_batches: int
-) -> Callable[[Tensor, int], Outcome]:
+) -> Callable[[Tensor, int], StepResult]:
     return lambda tokens_BS, step: take_step(model, optimizer, tokens_BS, spec, step, micro_batches)
 
 

@@ -5,19 +5,21 @@ written back: a bfloat16 weight of 1 cannot take a step below 4e-3. Matrices dec
 
 On a GPU whose masters are whole (one process) a tensor is updated in one pass (fused_adamw.py), which also clips and
 leaves everything as it is where the step is not finite: nothing waits for the device. The gradients of a single
-micro-batch are never widened. On a CPU, and where masters are sharded, torch's fused AdamW updates all tensors in one
-call. It is called as an operation: `torch.optim` would import torch's compiler, which takes longer than torch itself.
+micro-batch are never converted to float32. On a CPU, and where masters are sharded, torch's fused AdamW updates all
+tensors in one call. It is called as an operation: `torch.optim` would import torch's compiler, which takes longer than
+torch itself.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 
 import torch
 from torch import Tensor, nn
 
-from routelaw.model.cuts import is_tensor_split
-from routelaw.model.parallel import ALONE
+from routelaw.distributed.groups import ALONE
+from routelaw.distributed.tensor_shards import is_tensor_split, local_part
 from routelaw.model.transformer import Transformer
 from routelaw.specs.run import TrainSpec
 from routelaw.training import fused_adamw
@@ -66,8 +68,8 @@ class Optimizer:
                 before = self.gradients.get(name)
                 self.gradients[name] = gradient if before is None else before.to(master.dtype).add_(gradient)
             else:
-                wide = gradient.to(master.dtype)
-                master.grad = wide if master.grad is None else master.grad.add_(wide)
+                gradient = gradient.to(master.dtype)
+                master.grad = gradient if master.grad is None else master.grad.add_(gradient)
 
     def gradient_norm(self) -> Tensor:
         """The norm of all gradients together; a parameter that took no part has a gradient of zero."""
@@ -145,15 +147,17 @@ class Optimizer:
             counters, [finite.to(torch.float32)] * len(counters)
         )  # of one tensor it would ask its value
         taken = self.taken.copy_(torch.clamp(counters[0], min=1.0))
-        step = fused_adamw.Step.of(self.rate, scale, finite, taken, self.train.beta1, self.train.beta2)
+        scalars = fused_adamw.UpdateScalars.of(self.rate, scale, finite, taken, self.train.beta1, self.train.beta2)
         for name, master in self.masters.items():
             parameter, known = self.parameters[name], self.statistics[name]
             gradient = self.gradients.get(name, master.grad)
             if gradient is None:
                 gradient = torch.zeros_like(parameter)
             mean, square = (known[kind] for kind in MOMENTS)
-            held = fused_adamw.Held(master, gradient, mean, square, None if parameter is master else parameter)
-            fused_adamw.apply(held, step, self.decay[decays(name, master)], self.train.beta1, self.train.beta2)
+            state = fused_adamw.ParameterState(
+                master, gradient, mean, square, None if parameter is master else parameter
+            )
+            fused_adamw.apply(state, scalars, self.decay[decays(name, master)], self.train.beta1, self.train.beta2)
 
     def _statistics(self, name: str) -> dict[str, Tensor]:
         known, master = self.statistics.setdefault(name, {}), self.masters[name]
@@ -180,26 +184,29 @@ class Optimizer:
 
     @torch.no_grad()
     def load(self, tensors: Mapping[str, Tensor], model: Mapping[str, Tensor]) -> None:
-        """Continue from a state and the model saved with it, whichever precision they were saved in: the widest copy
-        of a parameter is the one that counts."""
+        """Continue from a state and the model saved with it (of each tensor the part that is held here), whichever
+        precision they were saved in: the most precise copy of a parameter is the one that counts."""
         self._check_state(tensors)
         for name, master in self.masters.items():
-            master.copy_(tensors.get(f"{MASTER}/{name}", model[name]))
+            local_part(master).copy_(tensors.get(f"{MASTER}/{name}", model[name]))
         self._write_back()
         for key, value in tensors.items():
             kind, name = key.split("/", 1)
-            master = self.masters[name]
-            if kind != MASTER:
-                dtype = torch.float32 if kind == COUNTER else self.moments or master.dtype
-                self.statistics.setdefault(name, {})[kind] = value.to(master.device, dtype)
+            if kind == COUNTER:
+                self._statistics(name)[COUNTER].copy_(value)
+            elif kind != MASTER:
+                local_part(self._statistics(name)[kind]).copy_(value)
 
     def _check_state(self, tensors: Mapping[str, Tensor]) -> None:
         """Raise ValueError unless these are tensors that this optimizer could have."""
+        for name in self.masters:
+            if sum(f"{kind}/{name}" in tensors for kind in (COUNTER, *MOMENTS)) not in (0, 1 + len(MOMENTS)):
+                raise ValueError(f"the optimizer's state of {name} is not complete")
         for key, value in tensors.items():
             kind, _, name = key.partition("/")
             if name not in self.masters:
                 raise ValueError(f"the optimizer has no parameter {key!r}")
-            shape = torch.Size() if kind == COUNTER else self.masters[name].shape
+            shape = torch.Size() if kind == COUNTER else local_part(self.masters[name]).shape
             if value.shape != shape or not value.is_floating_point() or (kind == COUNTER and float(value) < 0):
                 raise ValueError(f"the optimizer's {key} is not of this model")
 
@@ -222,8 +229,8 @@ def _whole_on_gpu(masters: Iterable[Tensor]) -> bool:
 def _master(parameter: nn.Parameter, unrounded: Tensor | None) -> Tensor:
     if parameter.dtype in (torch.float32, torch.float64):
         return parameter
-    wide = parameter.detach().to(torch.float32).clone() if unrounded is None else unrounded.detach()
-    return wide.requires_grad_(True)
+    fp32 = parameter.detach().to(torch.float32).clone() if unrounded is None else unrounded.detach()
+    return fp32.requires_grad_(True)
 
 
 def _gradient(master: Tensor) -> Tensor:
@@ -235,6 +242,16 @@ def _norm(master: Tensor) -> Tensor:
     return torch.linalg.vector_norm(local_part(_gradient(master)))
 
 
-def local_part(tensor: Tensor) -> Tensor:
-    """What this process holds of a tensor that may be sharded (a DTensor, whose class takes a while to import)."""
-    return tensor.to_local() if hasattr(tensor, "to_local") else tensor  # pyrefly: ignore
+def warmup_steps(train: TrainSpec) -> int:
+    """As asked, but at most a tenth of the run: a short run still reaches the peak."""
+    return min(train.warmup_steps, max(train.steps // 10, 1))
+
+
+def learning_rate(train: TrainSpec, step: int) -> float:
+    """Of step 0 … steps−1: linear warm-up, then a cosine down to a share of the peak at the last step."""
+    warmup = warmup_steps(train)
+    if step < warmup:
+        return train.start_rate + (train.learning_rate - train.start_rate) * step / warmup
+    done = (step - warmup) / max(train.steps - 1 - warmup, 1)
+    final = train.final_share * train.learning_rate
+    return final + (train.learning_rate - final) * 0.5 * (1 + math.cos(math.pi * min(done, 1.0)))

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from routelaw.model.parallel import SINGLE, Group
+from routelaw.distributed.groups import SINGLE, Group
 from routelaw.model.transformer import Output, RoutedLayer
 
 

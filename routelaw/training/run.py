@@ -11,29 +11,23 @@ from typing import Any
 
 import torch
 
-from routelaw.corpus.batches import batch, validation_windows
+from routelaw.corpus.batches import validation_windows
+from routelaw.corpus.manifest import VALIDATION
 from routelaw.corpus.shards import Corpus
-from routelaw.errors import InputError
+from routelaw.distributed.groups import check_world, device_of, process_groups
+from routelaw.distributed.ranks import Rank
+from routelaw.distributed.watchdog import watched
 from routelaw.evaluation.likelihood import Likelihood, likelihood
 from routelaw.evaluation.texts import BATCH_TOKENS, held_out
-from routelaw.evaluation.trial import check_whole_texts
 from routelaw.model.transformer import Transformer
-from routelaw.routers.router import check_router
-from routelaw.specs.run import ExecutionSpec, RunSpec, TrainSpec
-from routelaw.training.compiling import COMPILE_MODES, resolve_compile_mode, uncompiled
-from routelaw.training.device import MOST_THREADS, device_name, prepare, resolve_device, resolve_precision, settings
-from routelaw.training.folder import RunFolder
-from routelaw.training.groups import check_split
+from routelaw.specs.run import ExecutionSpec, RunSpec
+from routelaw.training.checks import check_run, require_float32_moments
+from routelaw.training.compiling import resolve_compile_mode, uncompiled
+from routelaw.training.device import device_name, prepare, resolve_device, resolve_precision, settings
+from routelaw.training.folder import RunFolder, evaluation_row, finite, losses_of
 from routelaw.training.loop import train_steps
-from routelaw.training.mesh import check_world, device_of, joined
-from routelaw.training.ranks import Rank
-from routelaw.training.record import evaluation_row, finite, losses_of
-from routelaw.training.start import MOMENTS, started
 from routelaw.training.state import RUNNING, TrainState
 from routelaw.training.step import StepInfo
-from routelaw.training.watchdog import watched
-
-VALIDATION = "validation"
 
 
 @dataclass(frozen=True)
@@ -114,7 +108,7 @@ def train_run(
     dtype = resolve_precision(execution.precision, device)
     way = resolve_compile_mode(spec, execution, device, dtype)
     if device.type != "cuda" or rank.is_distributed or dtype == torch.float64:
-        _keep_moments_wide(execution)
+        require_float32_moments(execution)
     files = RunFolder(folder, writes=rank.first)
     notice = notice if rank.first else _unheard
     prepare(device, dtype, notice)
@@ -122,11 +116,11 @@ def train_run(
         files.claimed(),
         settings(execution, device),
         watched(rank, execution.hang_timeout) as moved,
-        joined(execution.layout, device, execution.hang_timeout) as (parallel, meshes),
+        process_groups(execution.layout, device, execution.hang_timeout) as (parallel, meshes),
     ):
         files.identify(spec, corpus)
         files.require_resumable()
-        state = started(spec, execution, corpus, device, dtype, way, parallel, meshes)
+        state = TrainState.start(spec, corpus, device, dtype, execution, way, parallel, meshes)
         state.resume(files.checkpoints, notice)
         files.cut_after(state.step, notice)
         for progress in run_steps(state, execution, corpora, files, device, moved, graphed=way == "step"):
@@ -253,56 +247,3 @@ def evaluate(
         with uncompiled(model):
             measured[name] = likelihood(model, batches, device)
     return measured
-
-
-def _keep_moments_wide(execution: ExecutionSpec) -> None:
-    if execution.optimizer_state_dtype != "float32":
-        raise InputError(
-            f"execution.optimizer_state_dtype = {execution.optimizer_state_dtype!r} is for runs of one GPU; "
-            "leave it 'float32' here."
-        )
-
-
-def check_run(spec: RunSpec, execution: ExecutionSpec, corpora: Mapping[str, Corpus]) -> None:
-    """What would fail later, after something was written, fails here."""
-    corpus, length = corpora[VALIDATION], spec.model.sequence_length
-    if corpus.id != spec.corpus:
-        raise InputError(f"{corpus.path} is corpus {corpus.id[:12]}, and the run was specified on {spec.corpus[:12]}.")
-    if corpus.vocabulary > spec.model.vocabulary:
-        raise InputError(
-            f"{corpus.path} has a vocabulary of {corpus.vocabulary}, more than the model's {spec.model.vocabulary}."
-        )
-    if not corpus.validation.documents:
-        raise InputError(
-            f"{corpus.path} holds no text out, so a validation loss would be one of training: "
-            "build it with --validation above 0."
-        )
-    if not spec.train.warmup_steps and spec.train.start_rate != TrainSpec(steps=1).start_rate:
-        raise InputError("train.start_rate has no effect, since there are no warm-up steps: leave it out.")
-    check_whole_texts(name for name in corpora if name != VALIDATION)
-    if not 0 <= execution.threads <= MOST_THREADS:
-        raise InputError(
-            f"execution.threads must lie between 0 (torch's choice) and {MOST_THREADS}, not {execution.threads}."
-        )
-    if execution.hang_timeout < 1:
-        raise InputError(f"execution.hang_timeout must be at least 1 second, not {execution.hang_timeout:g}.")
-    for name in ("evaluate_every", "evaluate_tokens", "log_every", "save_every"):
-        if getattr(execution, name) < 1:
-            raise InputError(f"execution.{name} must be at least 1, not {getattr(execution, name)}.")
-    if execution.keep < 0:
-        raise InputError(f"execution.keep must be 0 (none of a run that has ended) or more, not {execution.keep}.")
-    if execution.compile not in COMPILE_MODES:
-        raise InputError(f"execution.compile is one of {', '.join(COMPILE_MODES)}, not {execution.compile!r}.")
-    if execution.optimizer_state_dtype not in MOMENTS:
-        raise InputError(
-            f"execution.optimizer_state_dtype is one of {', '.join(MOMENTS)}, not {execution.optimizer_state_dtype!r}."
-        )
-    if execution.device == "cpu" or execution.layout.world > 1 or execution.precision == "float64":
-        _keep_moments_wide(execution)
-    if spec.routed_blocks:
-        check_router(spec)
-    check_split(spec, execution.micro_batches, execution.layout)
-    batch(corpus, "train", spec.train.seed, 0, spec.train.batch, length)
-    for each in corpora.values():
-        split = held_out(each, corpus.manifest.tokenizer.sha256).name
-        next(validation_windows(each, length, 1, tokens=1, split=split))

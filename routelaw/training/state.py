@@ -7,21 +7,31 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from routelaw.corpus.shards import Corpus
-from routelaw.model.parallel import ALONE, Parallel
+from routelaw.distributed.groups import ALONE, Meshes, Parallel
+from routelaw.distributed.tensor_shards import TensorShard, local_shard
 from routelaw.model.transformer import Transformer
 from routelaw.runs.store import DIVERGED, FINISHED, RUNNING
-from routelaw.specs.run import RunSpec
-from routelaw.training.checkpoint import COUNTERS, Checkpoint, fitting_tensors, latest_checkpoint, save_checkpoint
-from routelaw.training.checkpoint_parts import resume_parts, save_parts
-from routelaw.training.mesh import Meshes
-from routelaw.training.optimizer import Optimizer
-from routelaw.training.pieces import model_pieces, optimizer_pieces
+from routelaw.specs.run import ExecutionSpec, RunSpec
+from routelaw.training.checkpoint import (
+    COUNTERS,
+    MODEL,
+    OPTIMIZER,
+    CheckpointReader,
+    fitting_tensors,
+    read_latest,
+    save_checkpoint,
+)
+from routelaw.training.compiling import compile_blocks
+from routelaw.training.optimizer import COUNTER, Optimizer
 from routelaw.training.step import StepInfo
 
 MOST_SKIPPED = 20
 """Steps without a finite loss and gradient, in a row, after which a run has diverged."""
+OPTIMIZER_STATE_DTYPES = {"float32": None, "bfloat16": torch.bfloat16}
+"""Types of AdamW's moments; None is as the masters are."""
 
 
 @dataclass
@@ -44,56 +54,84 @@ class TrainState:
         corpus: Corpus,
         device: torch.device,
         dtype: torch.dtype,
+        execution: ExecutionSpec | None = None,
+        compile_mode: str = "off",
         parallel: Parallel = ALONE,
         meshes: Meshes | None = None,
-        moments: torch.dtype | None = None,
     ) -> TrainState:
-        """`moments`: the type of AdamW's, where it is not the masters'."""
+        """From a spec to what can be stepped; `compile_mode` as compiling.py resolves it."""
+        execution = execution or ExecutionSpec()
         model = Transformer(spec, parallel)
         tell_token_counts(model, corpus)
         if meshes is None or parallel.batch.size == 1:
             masters = {name: parameter.detach() for name, parameter in model.to(device).named_parameters()}
+            moments = OPTIMIZER_STATE_DTYPES[execution.optimizer_state_dtype]
             optimizer = Optimizer(model.to(dtype), spec.train, masters=masters, moments=moments)
         else:
-            from routelaw.training.sharding import shard  # imports FSDP and the compiler, a second of CPU time
+            from routelaw.distributed.sharding import shard  # imports FSDP and the compiler, a second of CPU time
 
             # The masters are sharded, and come to the device as they are: never all of them whole.
             shard(model.to(torch.promote_types(dtype, torch.float32)), meshes, dtype)
             optimizer = Optimizer(model, spec.train)
+        model.recompute = execution.recompute
+        if compile_mode != "off":
+            compile_blocks(model)
         return cls(spec, model, optimizer)
 
     def resume(self, folder: Path, notice: Callable[[str], None]) -> None:
         """Continue from the newest whole checkpoint in the folder, if there is one, whatever layout wrote it."""
-        if not self.model.parallel.alone:
-            state = resume_parts(folder, self.spec, self.model, self.optimizer, notice)
-            self.step = state.get("step", 0)
-            for name, value in state.get("counters", {}).items():
-                setattr(self, name, value)
+        found = read_latest(folder, self.spec, self._read, notice, parallel=self.model.parallel)
+        if found is None:
             return
-        saved = latest_checkpoint(folder, self.spec, notice, next(self.model.parameters()).device)
-        if saved is None:
-            return
-        with fitting_tensors(saved):
-            self.model.load_state_dict(saved.model)
-            if not saved.optimizer and saved.step > saved.counters.get("skipped", 0):
-                raise ValueError("it has steps and no state of the optimizer")
-            self.optimizer.load(saved.optimizer, saved.model)
-        self.step = saved.step
-        for name, value in saved.counters.items():
+        reader, model, optimizer = found
+        with fitting_tensors(reader.path), torch.no_grad():
+            for name, (own, _) in self._held()[MODEL].items():
+                own.copy_(model[name])
+            self.optimizer.load(optimizer, model)
+        self.step = reader.state["step"]
+        for name, value in reader.state["counters"].items():
             setattr(self, name, value)
-        notice(f"continuing after step {saved.step} from {saved.path}.")
+        notice(f"continuing after step {self.step} from {reader.path}.")
+
+    def _read(self, reader: CheckpointReader) -> tuple[CheckpointReader, dict[str, Tensor], dict[str, Tensor]]:
+        """What this process needs of a checkpoint, before anything of it is put into the model."""
+        own, stored, state = self._held()[MODEL], reader.index[OPTIMIZER], reader.state
+        with fitting_tensors(reader.path):
+            if reader.index[MODEL].keys() != own.keys():
+                raise ValueError(f"{min(reader.index[MODEL].keys() ^ own.keys())} is only in one of the two")
+            if not stored and state["step"] > state["counters"].get("skipped", 0):
+                raise ValueError("it has steps and no state of the optimizer")
+            model = {name: reader.read(MODEL, name, shard) for name, (_, shard) in own.items()}
+            optimizer = {}
+            for key in stored:
+                kind, _, name = key.partition("/")
+                shard = None if kind == COUNTER else self._local(name, self.optimizer.masters[name])[1]
+                optimizer[key] = reader.read(OPTIMIZER, key, shard)
+        return reader, model, optimizer
 
     def save(self, folder: Path, keep: int) -> None:
-        counters = {name: getattr(self, name) for name in COUNTERS}
-        if not self.model.parallel.alone:
-            from routelaw.training.sharding import reshard
+        parallel = self.model.parallel
+        if not parallel.alone:
+            from routelaw.distributed.sharding import reshard
 
             reshard(self.model)
-            pieces = {"model": model_pieces(self.model), "optimizer": optimizer_pieces(self.model, self.optimizer)}
-            save_parts(folder, self.spec, self.step, counters, pieces, keep)
-            return
-        checkpoint = Checkpoint(self.step, dict(self.model.state_dict()), self.optimizer.state(), counters)
-        save_checkpoint(folder, self.spec, checkpoint, keep)
+        counters = {name: getattr(self, name) for name in COUNTERS}
+        save_checkpoint(folder, self.spec, self.step, counters, self._held(), keep, parallel)
+
+    def _held(self) -> dict[str, dict[str, tuple[Tensor, TensorShard]]]:
+        """Every tensor of the state: what this process holds of it, and where that lies in the whole."""
+        return {
+            MODEL: {name: self._local(name, tensor) for name, tensor in self.model.state_dict().items()},
+            OPTIMIZER: {
+                key: self._local("" if key.startswith(COUNTER) else key.partition("/")[2], tensor)
+                for key, tensor in self.optimizer.state().items()
+            },
+        }
+
+    def _local(self, name: str, tensor: Tensor) -> tuple[Tensor, TensorShard]:
+        """What is no parameter (a buffer, a counter) every process has whole, and the first saves."""
+        shard = self.model.shards.get(name) or TensorShard.whole(tensor.shape, self.model.parallel.rank)
+        return local_shard(tensor, shard)
 
     def record(self, info: StepInfo) -> None:
         self.step = info.step

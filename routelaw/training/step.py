@@ -17,13 +17,12 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from routelaw.model.parallel import SINGLE, Group
+from routelaw.distributed.groups import SINGLE, Group
 from routelaw.model.transformer import Output, StepContext, Transformer
 from routelaw.routers.router import Router
 from routelaw.specs.run import RunSpec
-from routelaw.training.optimizer import Optimizer
+from routelaw.training.optimizer import Optimizer, learning_rate
 from routelaw.training.routing_log import LayerLog, RoutingTally
-from routelaw.training.schedule import learning_rate
 
 
 @dataclass(frozen=True)
@@ -48,7 +47,7 @@ class StepInfo:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class StepResult:
     """A step as it left the device: figures that nobody has asked for yet."""
 
     step: int
@@ -75,7 +74,7 @@ def train_step(
 
 def take_step(
     model: Transformer, optimizer: Optimizer, tokens_BS: Tensor, spec: RunSpec, step: int, micro_batches: int = 1
-) -> Outcome:
+) -> StepResult:
     """tokens_BS is the whole batch, with one token more than the sequence length: inputs and their successors. Of
     every micro-batch a process takes its part. `step` counts from 0."""
     # A tensor, filled on the device: as a number it would be a new constant to a compiler at every step.
@@ -93,7 +92,7 @@ def step_on_device(
     number: Tensor,
     rate: float | Tensor,
     micro_batches: int,
-) -> Outcome:
+) -> StepResult:
     """The work of a step, the same for every number and rate: it may be recorded once and repeated."""
     model.train()
     optimizer.clear()
@@ -121,7 +120,7 @@ def step_on_device(
     elif bool(finite):
         optimizer.step(rate, norm)
     optimizer.clear()
-    return Outcome(0, 0.0, loss, norm, finite, tally)
+    return StepResult(0, 0.0, loss, norm, finite, tally)
 
 
 def step_context(

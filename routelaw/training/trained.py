@@ -23,8 +23,7 @@ from routelaw.runs.store import StoredRun
 from routelaw.specs.run import RunSpec, describe
 from routelaw.training.checkpoint import MODEL, fitting_tensors, latest_checkpoint
 from routelaw.training.device import prepare, resolve_device, resolve_precision
-from routelaw.training.folder import RunFolder
-from routelaw.training.record import finite
+from routelaw.training.folder import RunFolder, finite
 from routelaw.training.run import Result
 
 if TYPE_CHECKING:
@@ -56,11 +55,11 @@ def open_trained(
     if spec.routed_blocks:
         check_plugin(spec.router)
     where = resolve_device(device)
-    saved = latest_checkpoint(files.checkpoints, spec, notice, parts=(MODEL,))
+    saved = latest_checkpoint(files.checkpoints, spec, notice, kinds=(MODEL,))
     if saved is None:
         raise InputError(f"{folder} has no whole checkpoint to evaluate.")
     model = Transformer(spec)
-    with fitting_tensors(saved):
+    with fitting_tensors(saved.path):
         model.load_state_dict(saved.model)
     dtype = resolve_precision(precision, where)
     prepare(where, dtype, notice)

@@ -91,7 +91,7 @@ RUN_FILES = (
     "tokenizer.model",
     "checkpoints",
 )
-STATE_FILES = ("state.json", "model.safetensors", "optimizer.safetensors")
+STATE_FILES = ("state.json", "model-00000.safetensors", "optimizer-00000.safetensors")
 OF_JSON = (".json", ".jsonl")
 
 
@@ -296,6 +296,12 @@ def _index(shape: list[int], part: dict) -> dict:
     return {"model": {"embedding": {"shape": shape, "parts": [part]}}}
 
 
+def _reshaped(entry: dict) -> None:
+    """Of as many elements, with its sides exchanged."""
+    for sides in (entry["shape"], entry["parts"][0]["length"]):
+        sides.reverse()
+
+
 RESEALED_STATES: dict[str, Callable[[dict], object]] = {
     **{f"no {name}": _without(name) for name in ("step", "counters", "spec", "sha256")},
     "a list for a state": lambda state: [],
@@ -317,8 +323,15 @@ RESEALED_STATES: dict[str, Callable[[dict], object]] = {
     "an index of an enormous tensor": lambda state: state.update(
         index={"model": {"embedding": {"shape": [2**40, 2**20], "parts": []}}}
     ),
+    "an index of an enormous tensor in a part": lambda state: state.update(
+        index=_index([2**40, 2**20], {"file": "model-00000.safetensors", "start": [0, 0], "length": [2**40, 2**20]})
+    ),
+    "an index of another shape": lambda state: _reshaped(state["index"]["model"]["embedding"]),
+    "an index that leaves a part out": lambda state: state["index"]["model"].pop("embedding") and None,
+    "an empty index": lambda state: state.update(index={}),
+    "no index": _without("index"),
     "an index outside its tensor": lambda state: state.update(
-        index=_index([4, 4], {"file": "model.safetensors", "start": [-9, 9], "length": [99, 99]})
+        index=_index([4, 4], {"file": "model-00000.safetensors", "start": [-9, 9], "length": [99, 99]})
     ),
     "an index into another folder": lambda state: state.update(
         index=_index([4], {"file": "../../../table.csv", "start": [0], "length": [4]})

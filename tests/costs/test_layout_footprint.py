@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from routelaw.costs.memory import footprint
 from routelaw.costs.parameters import model_parameters, shard, sharded
-from routelaw.model.parallel import Group, Parallel
+from routelaw.distributed.groups import Group, Parallel
 from routelaw.model.transformer import Transformer
 from routelaw.specs.counting import Architecture
 from routelaw.specs.layout import Layout

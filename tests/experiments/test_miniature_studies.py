@@ -13,7 +13,7 @@ from experiments.miniature.studies import HERE, LARGEST, ON_REQUEST, QUICK, RATE
 from experiments.miniature.study import BALANCE_DEFAULTS
 from routelaw.routers.router import router_class
 from routelaw.specs.run import RunSpec
-from routelaw.training.groups import check_split
+from routelaw.training.checks import check_split
 
 BASES = {"recipe", "chosen_rates", "chosen", "deep"}
 RUNS = {

@@ -17,19 +17,18 @@ import torch.distributed as dist
 import torch.multiprocessing
 from torch import Tensor
 
+from routelaw.distributed.groups import Meshes, Parallel, device_of, process_groups
+from routelaw.distributed.ranks import Rank
+from routelaw.distributed.sharding import shard
+from routelaw.distributed.tensor_shards import local_part
 from routelaw.errors import InputError
 from routelaw.evaluation.likelihood import likelihood
-from routelaw.model.cuts import tensor_shards
-from routelaw.model.parallel import Parallel
 from routelaw.model.transformer import Transformer
 from routelaw.specs.counting import Architecture
 from routelaw.specs.layout import Layout
 from routelaw.specs.run import ModelSpec, RouterSpec, RunSpec, TrainSpec
-from routelaw.training.groups import check_split
-from routelaw.training.mesh import Meshes, device_of, joined
-from routelaw.training.optimizer import Optimizer, local_part
-from routelaw.training.ranks import Rank
-from routelaw.training.sharding import shard
+from routelaw.training.checks import check_split
+from routelaw.training.optimizer import Optimizer
 from routelaw.training.state import TrainState
 from routelaw.training.step import StepInfo, train_step
 
@@ -141,7 +140,7 @@ def among(rank: int, layout: Layout, port: int, device: torch.device) -> Iterato
     before = dict(os.environ)
     os.environ.update({name: str(value) for name, value in known.items()})
     try:
-        with joined(layout, device, 120.0) as found:
+        with process_groups(layout, device, 120.0) as found:
             yield found
     finally:
         os.environ.clear()
@@ -170,7 +169,7 @@ def gaps(
     of gradients; and, last, the share that was dropped."""
     alone, evaluated = by_itself(spec, dtype, micro_batches, device)
     model = Transformer(spec, parallel)
-    cuts = tensor_shards(model)
+    placed = model.shards
     if shards:
         shard(model.to(device, torch.promote_types(dtype, torch.float32)), meshes, dtype)
     else:
@@ -178,7 +177,7 @@ def gaps(
     gap = torch.zeros(3, dtype=torch.float64, device=device)
     for (info, own), (wanted, whole) in zip(followed(model, spec, micro_batches), alone, strict=True):
         gap[0] = max(gap[0], _apart(_figures(info), _figures(wanted)))
-        gap[1] = max(gap[1], max(float((own[n] - whole[n][cuts[n].slices]).abs().max()) for n in own))
+        gap[1] = max(gap[1], max(float((own[n] - whole[n][placed[n].slices]).abs().max()) for n in own))
     gap[0] = max(gap[0], _apart(_evaluated(model), evaluated))
     gap[2] = alone[-1][0].dropped
     return gap

@@ -12,14 +12,18 @@ import torch
 from tiny_runs import EXECUTION, make_spec
 
 from routelaw.corpus import Corpus
+from routelaw.distributed.tensor_shards import TensorShard
 from routelaw.errors import InputError
 from routelaw.specs.run import RunSpec
 from routelaw.training.checkpoint import (
-    Checkpoint,
+    MODEL,
+    OPTIMIZER,
     Damaged,
     latest_checkpoint,
     list_checkpoints,
     load_checkpoint,
+    read_state,
+    rendered,
     save_checkpoint,
 )
 from routelaw.training.folder import RunFolder
@@ -27,7 +31,7 @@ from routelaw.training.run import run
 from routelaw.training.state import TrainState
 from routelaw.training.trained import open_trained
 
-FILES = ("state.json", "model.safetensors", "optimizer.safetensors")
+FILES = ("state.json", "model-00000.safetensors", "optimizer-00000.safetensors")
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +59,36 @@ def test_contents(finished: Path, spec: RunSpec) -> None:
         assert sorted(p.name for p in path.iterdir()) == sorted(FILES)
 
 
+def in_the_former_format(checkpoint: Path) -> None:
+    """As a single process wrote it until November 2026: whole tensors in files without a number, and no index."""
+    state = read_state(checkpoint)
+    del state["index"]
+    state["sha256"] = {name.removesuffix("-00000.safetensors"): sha for name, sha in state["sha256"].items()}
+    (checkpoint / "state.json").write_bytes(rendered(state))
+    for kind in (MODEL, OPTIMIZER):
+        (checkpoint / f"{kind}-00000.safetensors").rename(checkpoint / f"{kind}.safetensors")
+
+
+def test_the_former_format_of_one_process_is_continued_bit_for_bit(
+    tiny_corpus: Corpus, folder: Path, finished: Path, spec: RunSpec
+) -> None:
+    before, newest = list_checkpoints(folder / "checkpoints")
+    in_the_former_format(before)
+    shutil.rmtree(newest)
+    notices: list[str] = []
+    assert run(spec, EXECUTION, tiny_corpus, folder, notice=notices.append).step == 6
+    assert "continuing after step 3" in notices[-1]
+    assert read_state(newest)["sha256"] == read_state(list_checkpoints(finished / "checkpoints")[-1])["sha256"]
+    in_the_former_format(newest)
+    with (newest / "optimizer.safetensors").open("r+b") as file:
+        file.truncate(10)
+    with pytest.raises(Damaged, match=r"optimizer\.safetensors does not match its sha256"):
+        load_checkpoint(newest, spec)
+    (newest / "optimizer.safetensors").unlink()
+    with pytest.raises(Damaged, match=r"optimizer\.safetensors is missing"):
+        load_checkpoint(newest, spec)
+
+
 def test_none_is_kept_of_a_run_that_ended_if_none_is_wanted(tiny_corpus: Corpus, spec: RunSpec, tmp_path: Path) -> None:
     """Stopped, it still leaves its last; ended, it cannot be trained over by mistake."""
     none, folder = replace(EXECUTION, keep=0), tmp_path / "run"
@@ -76,7 +110,7 @@ def test_every_flip_and_cut_is_found_and_named(folder: Path, spec: RunSpec, name
     newest = list_checkpoints(folder / "checkpoints")[-1]
     file = newest / name
     whole = file.read_bytes()
-    offsets = range(len(whole)) if name == "state.json" else range(0, len(whole), max(1, len(whole) // 40))
+    offsets = range(0, len(whole), 1 if name == "state.json" else max(1, len(whole) // 40))
     for offset in (*offsets, len(whole) - 1):
         bit = 1 << (offset % 8)
         file.write_bytes(whole[:offset] + bytes([whole[offset] ^ bit]) + whole[offset + 1 :])
@@ -119,11 +153,11 @@ def test_whoever_may_read_the_folder_may_read_its_files(finished: Path) -> None:
 
 def test_a_damaged_newer_one_does_not_push_out_a_whole_one(spec: RunSpec, tiny_corpus: Corpus, tmp_path: Path) -> None:
     """keep = 1, the newest damaged: what is saved after resuming must survive, though its number is smaller."""
-    tensors = {"x": torch.ones(2)}
+    tensors = {"x": (torch.ones(2), TensorShard.whole((2,)))}
     for step in (8, 10):
-        save_checkpoint(tmp_path, spec, Checkpoint(step, tensors, tensors), keep=2)
-    (tmp_path / "step-00000010" / "model.safetensors").write_bytes(b"")
-    save_checkpoint(tmp_path, spec, Checkpoint(9, tensors, tensors), keep=1)
+        save_checkpoint(tmp_path, spec, step, {}, {MODEL: tensors, OPTIMIZER: tensors}, keep=2)
+    (tmp_path / "step-00000010" / "model-00000.safetensors").write_bytes(b"")
+    save_checkpoint(tmp_path, spec, 9, {}, {MODEL: tensors, OPTIMIZER: tensors}, keep=1)
     assert [p.name for p in list_checkpoints(tmp_path)] == ["step-00000009"]
 
 

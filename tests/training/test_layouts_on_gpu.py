@@ -11,9 +11,8 @@ import torch.distributed as dist
 from layout_cases import CASES, Trial, compare, gaps, spawned, spec_of
 from torch.distributed.device_mesh import init_device_mesh
 
-from routelaw.model.parallel import Group, Parallel
+from routelaw.distributed.groups import AXES, Group, Meshes, Parallel
 from routelaw.specs.layout import Layout
-from routelaw.training.mesh import NAMES, Meshes
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # compiling, torch warns of itself
 MOST = {torch.float32: 2e-4, torch.bfloat16: 3e-2}
@@ -37,7 +36,7 @@ def test_groups_of_one(device: str, dtype: torch.dtype) -> None:
         torch.cuda.set_device(0)
     dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
     try:
-        mesh = init_device_mesh(device, (1, 1, 1), mesh_dim_names=NAMES)
+        mesh = init_device_mesh(device, (1, 1, 1), mesh_dim_names=AXES)
         batch = mesh["data", "expert"]._flatten("batch")
         teams = (Group(part.get_group(), 0, 1) for part in (batch, mesh["data"], mesh["expert"], mesh["tensor"]))
         parallel, meshes = Parallel(*teams), Meshes(mesh["data"], batch)

@@ -16,7 +16,7 @@ from tiny_runs import EXECUTION, ROUTERS, make_spec
 from routelaw.corpus import Corpus
 from routelaw.specs.counting import Architecture
 from routelaw.specs.run import ExecutionSpec, RunSpec
-from routelaw.training.graphed_step import GraphedStep
+from routelaw.training.compiling import GraphedStep
 from routelaw.training.run import Progress, run
 from routelaw.training.state import TrainState
 from routelaw.training.step import StepInfo, take_step

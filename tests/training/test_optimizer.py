@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from routelaw.model.parallel import Group, Parallel
+from routelaw.distributed.groups import Group, Parallel
 from routelaw.model.transformer import Transformer
 from routelaw.specs.counting import Architecture
 from routelaw.specs.run import ModelSpec, RouterSpec, RunSpec, TrainSpec

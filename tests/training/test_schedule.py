@@ -4,7 +4,7 @@ from itertools import pairwise
 import pytest
 
 from routelaw.specs.run import TrainSpec
-from routelaw.training.schedule import learning_rate, warmup_steps
+from routelaw.training.optimizer import learning_rate, warmup_steps
 
 
 def test_the_papers_schedule() -> None:

@@ -130,6 +130,7 @@ def main() -> None:
 
 def _trial(task: dict[str, Any]) -> Iterator[None]:
     """Builds, warms up, waits for its cue, reports, and then goes on stepping as long as it is asked to."""
+    from routelaw.corpus.manifest import VALIDATION
     from routelaw.corpus.shards import open_corpus
     from routelaw.routers.router import load_router
     from routelaw.specs.files import from_mapping, from_stored
@@ -137,8 +138,8 @@ def _trial(task: dict[str, Any]) -> Iterator[None]:
     from routelaw.training.compiling import resolve_compile_mode
     from routelaw.training.device import prepare, release, resolve_device, resolve_precision, settings
     from routelaw.training.loop import train_steps
-    from routelaw.training.run import VALIDATION, evaluate
-    from routelaw.training.start import started
+    from routelaw.training.run import evaluate
+    from routelaw.training.state import TrainState
 
     for plugin in task["plugins"]:
         load_router(Path(plugin))
@@ -154,7 +155,7 @@ def _trial(task: dict[str, Any]) -> Iterator[None]:
     def begin() -> tuple[Transformer, Iterator[StepInfo], float]:
         """The model, its steps after the first ones, and the seconds until then."""
         begun = time.perf_counter()
-        state = started(spec, execution, corpus, device, dtype, way)
+        state = TrainState.start(spec, corpus, device, dtype, execution, way)
         every = min(AHEAD, execution.log_every) if state.optimizer.skips_on_device else 1
         steps = train_steps(
             state.model,

@@ -16,8 +16,8 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import Shard
 
 from routelaw.costs.parameters import shard_dimension
+from routelaw.distributed.groups import Meshes
 from routelaw.model.transformer import Transformer
-from routelaw.training.mesh import Meshes
 
 
 def shard(model: Transformer, meshes: Meshes, dtype: torch.dtype) -> None:

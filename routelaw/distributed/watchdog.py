@@ -24,7 +24,7 @@ from types import FrameType
 
 import torch.distributed as dist
 
-from routelaw.training.ranks import ABANDONED, ERROR_GRACE_S, Rank
+from routelaw.distributed.ranks import ABANDONED, ERROR_GRACE_S, Rank
 
 BEAT = 1.0
 """Seconds between signs of life."""
@@ -51,46 +51,47 @@ class ProcessStatus:
 
 
 @dataclass(frozen=True)
-class Verdict:
-    speaker: int
+class HangReport:
+    reporter: int
     """The lowest rank that is still alive: it reports."""
     sentence: str
 
 
-def verdict(
+def hang_report(
     before: Mapping[int, ProcessStatus], after: Mapping[int, ProcessStatus], world: int, hang_timeout: float
-) -> Verdict | None:
+) -> HangReport | None:
     """Who is to blame, from what all said at two moments; None while somebody still moves."""
     silent = [rank for rank in range(world) if rank not in after or before.get(rank) == after[rank]]
-    alive = {rank: mark for rank, mark in after.items() if rank not in silent}
-    if not alive or (not silent and any(mark.still < hang_timeout / 2 for mark in alive.values())):
+    alive = {rank: status for rank, status in after.items() if rank not in silent}
+    if not alive or (not silent and any(status.still < hang_timeout / 2 for status in alive.values())):
         return None
-    speaker = min(alive)
-    still = max(mark.still for mark in alive.values())
-    stood = (
-        f"the run has stood still for {still:.0f} s ({alive[speaker].doing}; execution.hang_timeout = {hang_timeout:g})"
-    )
+    reporter = min(alive)
+    still = max(status.still for status in alive.values())
+    doing = f"{alive[reporter].doing}; execution.hang_timeout = {hang_timeout:g}"
+    stood = f"the run has stood still for {still:.0f} s ({doing})"
     if silent:
         named = ", ".join(f"process {rank}{_whereabouts(after, rank)}" for rank in silent)
-        return Verdict(speaker, f"{stood}: {named} of {world} no longer gives a sign of life: stopped, or cut off.")
-    places = Counter(mark.at for mark in alive.values())
-    apart = {rank: mark for rank, mark in alive.items() if not mark.waits} or alive
-    rare = min(places[mark.at] for mark in apart.values())
-    blamed = {rank: mark for rank, mark in apart.items() if places[mark.at] == rare}
+        return HangReport(reporter, f"{stood}: {named} of {world} no longer gives a sign of life: stopped, or cut off.")
+    places = Counter(status.at for status in alive.values())
+    apart = {rank: status for rank, status in alive.items() if not status.waits} or alive
+    rare = min(places[status.at] for status in apart.values())
+    blamed = {rank: status for rank, status in apart.items() if places[status.at] == rare}
     if len(blamed) == world and len(places) == 1:
-        return Verdict(speaker, f"{stood}: all {world} processes wait for each other at {alive[speaker].at}.")
+        return HangReport(reporter, f"{stood}: all {world} processes wait for each other at {alive[reporter].at}.")
     if len(blamed) == world:
-        named = "; ".join(f"process {rank} ({mark.where}) at {mark.at}" for rank, mark in blamed.items())
-        return Verdict(speaker, f"{stood}: its {world} processes stand apart: {named}.")
-    named = "; ".join(f"process {rank} of {world} ({mark.where}) stands at {mark.at}" for rank, mark in blamed.items())
-    return Verdict(speaker, f"{stood}: {named}, and the others wait for it.")
+        named = "; ".join(f"process {rank} ({status.where}) at {status.at}" for rank, status in blamed.items())
+        return HangReport(reporter, f"{stood}: its {world} processes stand apart: {named}.")
+    named = "; ".join(
+        f"process {rank} of {world} ({status.where}) stands at {status.at}" for rank, status in blamed.items()
+    )
+    return HangReport(reporter, f"{stood}: {named}, and the others wait for it.")
 
 
-def _whereabouts(marks: Mapping[int, ProcessStatus], rank: int) -> str:
-    return f" ({marks[rank].where})" if rank in marks else ""
+def _whereabouts(statuses: Mapping[int, ProcessStatus], rank: int) -> str:
+    return f" ({statuses[rank].where})" if rank in statuses else ""
 
 
-class Pulse:
+class Watchdog:
     """This process's, given by a thread until it is stopped."""
 
     def __init__(self, rank: Rank, store: dist.Store, hang_timeout: float) -> None:
@@ -115,7 +116,7 @@ class Pulse:
         while first or not self._done.wait(BEAT):
             first = False
             try:
-                self._store.set(_key(self.rank.number), json.dumps(asdict(self._mark())))
+                self._store.set(_key(self.rank.number), json.dumps(asdict(self._status())))
                 if time.monotonic() - self._moved > self.hang_timeout:
                     self._judge()
             except dist.DistError:  # the store is gone, and with it whoever started this process
@@ -127,11 +128,11 @@ class Pulse:
         for _ in range(round(LISTEN / BEAT)):  # who listens must be heard, too
             if self._done.wait(BEAT):
                 return
-            self._store.set(_key(self.rank.number), json.dumps(asdict(self._mark())))
-        found = verdict(before, self._heard(), self.rank.world, self.hang_timeout)
+            self._store.set(_key(self.rank.number), json.dumps(asdict(self._status())))
+        found = hang_report(before, self._heard(), self.rank.world, self.hang_timeout)
         if found is None or time.monotonic() - self._moved < self.hang_timeout:
             return
-        if found.speaker == self.rank.number:
+        if found.reporter == self.rank.number:
             sys.stderr.write(f"error: {found.sentence}\n")
             sys.stderr.flush()
         else:
@@ -142,31 +143,31 @@ class Pulse:
         known = [rank for rank in range(self.rank.world) if self._store.check([_key(rank)])]
         return {rank: ProcessStatus(**json.loads(self._store.get(_key(rank)))) for rank in known}
 
-    def _mark(self) -> ProcessStatus:
+    def _status(self) -> ProcessStatus:
         self._beats += 1
-        at, waits = _standing(self._followed, threading.get_ident())
+        at, waits = _position(self._followed, threading.get_ident())
         where = f"pid {os.getpid()} on {socket.gethostname()}"
         return ProcessStatus(self._beats, time.monotonic() - self._moved, self._doing, at, waits, where)
 
 
 def _key(rank: int) -> str:
-    return f"pulse/{rank}"
+    return f"watchdog/{rank}"
 
 
-def _standing(followed: int, own: int) -> tuple[str, bool]:
+def _position(followed: int, own: int) -> tuple[str, bool]:
     """Where the followed thread stands, and whether it, or one that works for it (backward, on a GPU), is in
     torch.distributed."""
     frames = sys._current_frames()
     frame = frames.get(followed)
-    waits = any(_waits(other) for thread, other in frames.items() if thread != own)
-    return ("nowhere" if frame is None else _named(_telling(frame))), waits
+    waits = any(_is_in_collective(other) for thread, other in frames.items() if thread != own)
+    return ("nowhere" if frame is None else _place_in_words(_innermost_own(frame))), waits
 
 
-def _waits(frame: FrameType) -> bool:
+def _is_in_collective(frame: FrameType) -> bool:
     return "torch/distributed/" in frame.f_code.co_filename.replace("\\", "/")
 
 
-def _telling(frame: FrameType) -> FrameType:
+def _innermost_own(frame: FrameType) -> FrameType:
     """The innermost frame that is not torch's: what a reader can look up."""
     own: FrameType | None = frame
     while own is not None and "/torch/" in own.f_code.co_filename.replace("\\", "/"):
@@ -174,7 +175,7 @@ def _telling(frame: FrameType) -> FrameType:
     return own or frame
 
 
-def _named(frame: FrameType) -> str:
+def _place_in_words(frame: FrameType) -> str:
     return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno} in {frame.f_code.co_name}"
 
 
@@ -185,8 +186,8 @@ def watched(rank: Rank, hang_timeout: float) -> Iterator[Callable[[str], None]]:
         yield lambda doing: None
         return
     store, _, _ = next(dist.rendezvous("env://", timeout=timedelta(seconds=hang_timeout)))
-    pulse = Pulse(rank, store, hang_timeout)
+    watchdog = Watchdog(rank, store, hang_timeout)
     try:
-        yield pulse.moved
+        yield watchdog.moved
     finally:
-        pulse.stop()
+        watchdog.stop()

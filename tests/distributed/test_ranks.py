@@ -4,9 +4,9 @@ import time
 
 import pytest
 
+from routelaw.distributed import ranks
+from routelaw.distributed.ranks import Rank, report_error_once
 from routelaw.errors import DiskFull, InputError, LostContact
-from routelaw.training import ranks
-from routelaw.training.ranks import Rank, report_error_once
 
 
 @pytest.fixture

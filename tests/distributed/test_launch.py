@@ -16,7 +16,7 @@ import pytest
 from calling import Outcome, called
 
 from routelaw.corpus.shards import Corpus
-from routelaw.training.launch import launch
+from routelaw.distributed.launch import launch
 
 STEPS, SAVED, EVALUATED, PATIENCE = 36, 6, 12, 15.0
 WITHIN = 120.0
@@ -54,7 +54,7 @@ def test_the_one_that_fails_is_named_and_the_others_are_ended(end: str, reason: 
 
 def test_a_signal_is_the_cause_even_if_it_shows_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The other one fails first, as by a connection that was closed."""
-    monkeypatch.setattr("routelaw.training.launch.MOMENT", 30.0)
+    monkeypatch.setattr("routelaw.distributed.launch.MOMENT", 30.0)
     code = f"""
 there = {str(tmp_path / "there")!r}
 if os.environ["RANK"] == "1":
@@ -71,12 +71,12 @@ sys.exit(1)
 def test_they_end_with_whoever_started_them(tmp_path: Path) -> None:
     code = f"""
 import os, sys, time
-from routelaw.training.ranks import exit_with_parent
+from routelaw.distributed.ranks import exit_with_parent
 exit_with_parent()
 open({str(tmp_path)!r} + '/' + str(os.getpid()), 'w')
 time.sleep(100)
 """
-    script = f"import sys\nfrom routelaw.training.launch import launch\nlaunch([sys.executable, '-c', {code!r}], 2)"
+    script = f"import sys\nfrom routelaw.distributed.launch import launch\nlaunch([sys.executable, '-c', {code!r}], 2)"
     parent = subprocess.Popen([sys.executable, "-c", script])
     until(lambda: len(list(tmp_path.iterdir())) == 2)
     parent.kill()

@@ -19,8 +19,8 @@ from typing import IO, Protocol
 
 import torch.distributed as dist
 
+from routelaw.distributed.ranks import LIFELINE, Rank
 from routelaw.errors import ended_by
-from routelaw.training.ranks import LIFELINE, Rank
 
 POLL = 0.05
 MOMENT = 0.5
@@ -33,7 +33,7 @@ LOOPBACK = "127.0.0.1"
 
 
 @dataclass(frozen=True)
-class Ended:
+class LaunchResult:
     """How it went: all well, or the first process that did not."""
 
     world: int
@@ -121,7 +121,7 @@ class Launch(Protocol):
         keep_words: bool = False,
         threads: int = 0,
         stop: Callable[[], bool] = ...,
-    ) -> Ended: ...
+    ) -> LaunchResult: ...
 
 
 def launch(
@@ -132,7 +132,7 @@ def launch(
     keep_words: bool = False,
     threads: int = 0,
     stop: Callable[[], bool] = lambda: False,
-) -> Ended:
+) -> LaunchResult:
     """Run `command` in `world` processes. `told` is what each reads from its standard input; with `keep_words` their
     standard error is kept, otherwise it is this process's. `stop` asks them for a last checkpoint."""
     members: list[Member] = []
@@ -152,22 +152,22 @@ def launch(
                 member.end()
 
 
-def _followed(members: Sequence[Member], stop: Callable[[], bool]) -> Ended:
+def _followed(members: Sequence[Member], stop: Callable[[], bool]) -> LaunchResult:
     world, asked = len(members), 0.0
     while True:
         codes = {rank: member.code for rank, member in enumerate(members)}
         failed = [rank for rank, code in codes.items() if code]
         if failed:
             cause = _cause(members, failed[0])
-            return Ended(world, cause, members[cause].code or 0, members[cause].said)
+            return LaunchResult(world, cause, members[cause].code or 0, members[cause].said)
         if all(code == 0 for code in codes.values()):
-            return Ended(world, 0, 0, members[0].said)
+            return LaunchResult(world, 0, 0, members[0].said)
         if not asked and stop():
             asked = time.monotonic()
             for member in members:
                 member.ask_to_stop()
         if asked and time.monotonic() - asked > GRACE:
-            return Ended(world, 0, 0, members[0].said)  # as they were told, if without a last checkpoint
+            return LaunchResult(world, 0, 0, members[0].said)  # as they were told, if without a last checkpoint
         time.sleep(POLL)
 
 

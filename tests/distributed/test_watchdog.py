@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from routelaw.training.watchdog import ProcessStatus, verdict
+from routelaw.distributed.watchdog import ProcessStatus, hang_report
 
-WAITING = ProcessStatus(10, 31.0, "step 7", "parallel.py:40 in all_sum", True, "pid 11 on here")
+WAITING = ProcessStatus(10, 31.0, "step 7", "groups.py:40 in all_sum", True, "pid 11 on here")
 STUCK = replace(WAITING, at="mine.py:12 in route", waits=False, where="pid 12 on there")
 
 
@@ -18,9 +18,9 @@ def later(marks: dict[int, ProcessStatus]) -> dict[int, ProcessStatus]:
 def test_one_without_a_sign_of_life() -> None:
     before = {0: WAITING, 1: replace(WAITING, where="pid 99 on there"), 2: WAITING}
     after = later(before) | {1: before[1]}
-    found = verdict(before, after, 3, 30)
+    found = hang_report(before, after, 3, 30)
     assert found is not None
-    assert found.speaker == 0
+    assert found.reporter == 0
     assert "stood still for 31 s (step 7; execution.hang_timeout = 30): process 1 (pid 99 on there) of 3 no longer" in (
         found.sentence
     )
@@ -28,15 +28,15 @@ def test_one_without_a_sign_of_life() -> None:
 
 def test_the_silent_do_not_speak_and_may_never_have_spoken() -> None:
     before = {0: WAITING, 1: WAITING}
-    found = verdict(before, later(before) | {0: WAITING}, 3, 30)
+    found = hang_report(before, later(before) | {0: WAITING}, 3, 30)
     assert found is not None
-    assert found.speaker == 1
+    assert found.reporter == 1
     assert "process 0 (pid 11 on here), process 2 of 3" in found.sentence
 
 
 def test_one_that_stands_where_nobody_is_waited_for() -> None:
     before = {0: WAITING, 1: WAITING, 2: STUCK, 3: WAITING}
-    found = verdict(before, later(before), 4, 30)
+    found = hang_report(before, later(before), 4, 30)
     assert found is not None
     assert (
         "process 2 of 4 (pid 12 on there) stands at mine.py:12 in route, and the others wait for it" in found.sentence
@@ -48,7 +48,7 @@ def test_on_a_gpu_the_one_that_stands_elsewhere(waits: bool) -> None:
     """There the host waits for its device, so that no stack shows an exchange."""
     usual = replace(WAITING, waits=waits, at="step.py:77 in train_step")
     before = {0: usual, 1: replace(STUCK, waits=waits), 2: usual}
-    found = verdict(before, later(before), 3, 30)
+    found = hang_report(before, later(before), 3, 30)
     assert found is not None
     assert "process 1 of 3 (pid 12 on there)" in found.sentence
 
@@ -56,20 +56,20 @@ def test_on_a_gpu_the_one_that_stands_elsewhere(waits: bool) -> None:
 def test_two_that_stand_apart_are_both_told() -> None:
     """On two GPUs no stack shows who waits for whom."""
     before = {0: replace(WAITING, waits=False), 1: STUCK}
-    found = verdict(before, later(before), 2, 30)
+    found = hang_report(before, later(before), 2, 30)
     assert found is not None
-    assert "process 0 (pid 11 on here) at parallel.py:40 in all_sum; process 1 (pid 12 on there) at mine.py:12" in (
+    assert "process 0 (pid 11 on here) at groups.py:40 in all_sum; process 1 (pid 12 on there) at mine.py:12" in (
         found.sentence
     )
 
 
 def test_all_wait_for_each_other() -> None:
     before = dict.fromkeys(range(4), WAITING)
-    found = verdict(before, later(before), 4, 30)
+    found = hang_report(before, later(before), 4, 30)
     assert found is not None
-    assert "all 4 processes wait for each other at parallel.py:40 in all_sum" in found.sentence
+    assert "all 4 processes wait for each other at groups.py:40 in all_sum" in found.sentence
 
 
 def test_while_one_still_moves_nobody_is_to_blame() -> None:
     before = {0: WAITING, 1: replace(STUCK, still=2.0)}
-    assert verdict(before, later(before), 2, 30) is None
+    assert hang_report(before, later(before), 2, 30) is None
