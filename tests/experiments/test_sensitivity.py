@@ -7,12 +7,11 @@ import pandas as pd
 import pytest
 from drawn_runs import World, drawn_routing, true_frame, with_noise
 
-from experiments.miniature import claims_on_coefficients, page
-from experiments.miniature.claim import HOLDS, OPEN
-from experiments.miniature.claims import judge_all, judge_one
-from experiments.miniature.sensitivity import decided_by_size, largest_outlier
-from experiments.miniature.spending import spending
-from experiments.miniature.study import ALL_BUT_SEED, Study, plain
+from experiments.miniature.analysis import claims_on_losses, page
+from experiments.miniature.analysis.claims import decided_by_size, judge_all, judge_one, largest_outlier
+from experiments.miniature.analysis.study import Study, plain, spending
+from routelaw.fitting.claims import HOLDS, OPEN
+from routelaw.fitting.matched_runs import ALL_BUT_SEED
 from routelaw.fitting.noise import mean_noise, noise_floor
 from routelaw.runs.table import RunTable
 
@@ -22,14 +21,14 @@ WORLD = World(studies=False)
 @pytest.fixture(autouse=True)
 def few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
     """Coefficients are judged here, too, and resampling them takes the longest."""
-    monkeypatch.setattr(claims_on_coefficients, "DRAWS", 40)
+    monkeypatch.setattr(claims_on_losses, "DRAWS", 40)
 
 
 def study_of(frame: pd.DataFrame, **known: pd.DataFrame) -> Study:
     return Study(plain(RunTable.from_frame(frame, "drawn")), **known)
 
 
-def astray_frame() -> tuple[pd.DataFrame, str]:
+def frame_with_outlier() -> tuple[pd.DataFrame, str]:
     """HASH with 64 experts and seed 1 loses a tenth of a nat and more."""
     frame = with_noise(true_frame(WORLD), WORLD.noise, 3)
     bad = (frame["router"] == "hash") & (frame["experts"] == 64) & (frame["seed"] == 1)
@@ -38,8 +37,8 @@ def astray_frame() -> tuple[pd.DataFrame, str]:
 
 
 @pytest.mark.long
-def test_the_run_astray_is_found_and_what_it_decides() -> None:
-    frame, run_id = astray_frame()
+def test_the_outlier_is_found_and_what_it_decides() -> None:
+    frame, run_id = frame_with_outlier()
     study = study_of(frame)
     found = largest_outlier(study, judge_all(study))
     assert found is not None
@@ -52,15 +51,15 @@ def test_the_run_astray_is_found_and_what_it_decides() -> None:
     gone = 1 - floor.sd**2 * floor.freedom / (whole.sd**2 * whole.freedom)
     assert found.share == pytest.approx(gone)
     assert gone > 0.9
-    others = {claim.said.name: claim.verdict for claim in judge_all(study_of(without))}
-    now = {claim.said.name: claim.verdict for claim in judge_all(study)}
+    others = {claim.claim.name: claim.verdict for claim in judge_all(study_of(without))}
+    now = {claim.claim.name: claim.verdict for claim in judge_all(study)}
     differ = {name: verdict for name, verdict in others.items() if verdict != now[name]}
-    assert {claim.said.name: verdict for claim, verdict in found.changed} == differ
+    assert {claim.claim.name: verdict for claim, verdict in found.changed} == differ
     assert differ, "seeds that are far apart leave something open"
     assert page._decisive(found) is found
     (block,) = page._outlier(found)
     words = str(block)
-    assert all(f"{c.said.statement}: {verdict} instead of {c.verdict}" in words for c, verdict in found.changed)
+    assert all(f"{c.claim.statement}: {verdict} instead of {c.verdict}" in words for c, verdict in found.changed)
     assert f"HASH {found.size} with E = 64 and seed 1" in words
 
 
@@ -79,9 +78,9 @@ def test_seeds_that_agree_have_no_run_to_name() -> None:
 
 
 @pytest.mark.long
-def test_a_run_is_astray_among_the_seeds_of_its_size() -> None:
+def test_a_run_is_an_outlier_among_the_seeds_of_its_size() -> None:
     """Seeds of a smaller size that are all far apart, twenty times, do not hide the one."""
-    frame, run_id = astray_frame()
+    frame, run_id = frame_with_outlier()
     seeds = frame[frame.groupby(ALL_BUT_SEED, dropna=False)["run_id"].transform("nunique") > 1]
     quiet = with_noise(true_frame(WORLD), WORLD.noise, 3).loc[seeds.index, "loss_validation"]
     mean = quiet.groupby([seeds["router"], seeds["experts"], seeds["tokens"]]).transform("mean")
@@ -108,7 +107,7 @@ def test_a_size_that_decides_is_named() -> None:
     study = study_of(frame.assign(loss_validation=frame["loss_validation"] * np.where(odd, 0.9, 1.0)))
     claims = judge_all(study)
     found = decided_by_size(study, claims)
-    said = {claim.said.name: verdict for claim, verdict in found["5M"]}
+    said = {claim.claim.name: verdict for claim, verdict in found["5M"]}
     assert judge_one("s-base >= rl-r", study).verdict == OPEN
     assert said["s-base >= rl-r"] == HOLDS
     without = study_of(study.table.frame[study.table.frame["size"] != "5M"])
@@ -119,7 +118,7 @@ def test_a_size_that_decides_is_named() -> None:
     assert page._decided_by_size({}) == []
 
 
-def test_of_two_seeds_none_is_astray() -> None:
+def test_of_two_seeds_none_is_an_outlier() -> None:
     frame = with_noise(true_frame(WORLD), WORLD.noise, 3)
     study = study_of(frame[frame["seed"] < 2])
     assert largest_outlier(study, judge_all(study)) is None

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from experiments.miniature import side_by_side
-from experiments.miniature.side_by_side import fitting_jobs, largest_at_once, machine_for
 from experiments.miniature.studies import specs_of
+from experiments.miniature.train import machine as machine_module
+from experiments.miniature.train.machine import fitting_jobs, largest_at_once, machine_for
 from routelaw.runs.store import Store
 from routelaw.specs.footprint import footprint_of
 from routelaw.specs.run import ExecutionSpec
@@ -58,10 +58,10 @@ def test_those_that_are_let_go_together_fit_an_h200(study: str) -> None:
 def test_an_allocation_has_as_many_as_fit_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     specs = specs_of("quick", "c", 8192)
     runs = [PlannedRun(spec, ExecutionSpec(device="cpu", threads=1), tmp_path, {}) for spec in specs]
-    monkeypatch.setattr(side_by_side, "available_memory", lambda *_: HOST)
+    monkeypatch.setattr(machine_module, "available_memory", lambda *_: HOST)
     machine, words = machine_for(runs, Store(tmp_path), 3)
     assert (machine.jobs, words) == (3, "")
-    monkeypatch.setattr(side_by_side, "available_memory", lambda *_: AvailableMemory(None, GB))
+    monkeypatch.setattr(machine_module, "available_memory", lambda *_: AvailableMemory(None, GB))
     machine, words = machine_for(runs, Store(tmp_path), 3)
     assert machine.jobs < 3
     assert f"{machine.jobs} runs at a time, not 3: the largest needs" in words

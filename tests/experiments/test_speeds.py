@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,20 +10,18 @@ import pandas as pd
 import pytest
 from drawn_runs import drawn_study
 
-from experiments.miniature.claims import judge_one
-from experiments.miniature.corpora import build_quick_corpora
-from experiments.miniature.speeds import measured
-from experiments.miniature.studies import HERE
+from experiments.miniature.analysis.claims import judge_one
+from experiments.miniature.studies import SWEEPS
+from experiments.miniature.train.allocation import build_quick_corpora
+from experiments.miniature.train.machine import measured
 from routelaw.runs.store import Store
 from routelaw.sweeps.sweep import read_sweep
 
 
 @pytest.mark.long
 def test_speeds_of_runs_are_measured(tmp_path: Path) -> None:
-    place = tmp_path / "experiments" / "miniature"
-    place.mkdir(parents=True)
-    for name in ("quick.toml", "recipe.toml"):
-        (place / name).write_bytes((HERE / name).read_bytes())
+    place = tmp_path / "experiments" / "miniature" / "sweeps"
+    shutil.copytree(SWEEPS, place)
     build_quick_corpora(tmp_path / "out" / "miniature")
     small = read_sweep(place / "quick.toml").runs[0]
     (large,) = read_sweep(place / "quick.toml", overrides={"model.size": "0.8M", "router.name": "dense"}).runs
