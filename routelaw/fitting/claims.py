@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from scipy import special
@@ -66,13 +66,13 @@ Outcome = tuple[Effect, str, str] | str
 class Claim:
     name: str
     statement: str
-    paper: str
-    """The words or the figure of whoever says so."""
-    place: str
-    quantity: str
-    """What our number is, with its unit."""
     judge: Callable[[Any], Outcome]
     """Asks the runs; its docstring is the rule."""
+    paper: str = ""
+    """The words or the figure of whoever says so."""
+    place: str = ""
+    quantity: str = ""
+    """What our number is, with its unit."""
 
     @property
     def rule(self) -> str:
@@ -94,7 +94,7 @@ class JudgedClaim:
     why: str
 
     def as_dict(self) -> dict[str, Any]:
-        said = {f.name: getattr(self.claim, f.name) for f in fields(Claim) if f.name != "judge"}
+        said = {name: getattr(self.claim, name) for name in ("name", "statement", "paper", "place", "quantity")}
         return {**said, "verdict": self.verdict, "ours": asdict(self.ours) if self.ours else None, "why": self.why}
 
 

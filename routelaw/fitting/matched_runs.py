@@ -19,7 +19,8 @@ import numpy as np
 import pandas as pd
 
 from routelaw.fitting.claims import Effect, student
-from routelaw.fitting.intervals import DEFAULT_LEVEL
+from routelaw.fitting.fit import Fit
+from routelaw.fitting.intervals import DEFAULT_LEVEL, Draws, bootstrap
 from routelaw.fitting.noise import NoiseFloor, mean_noise, noise_floor
 from routelaw.fitting.points import SAME_LENGTH, SAME_MODEL
 from routelaw.laws.law import Array
@@ -78,6 +79,12 @@ class MatchedRuns:
         for column, value in wanted.items():
             rows = rows[np.isclose(rows[column], value) if isinstance(value, float) else rows[column] == value]
         return rows.groupby(["size", "experts"])[f"log_{target}"].mean().dropna()
+
+    def gains(self, router: str, target: str = VALIDATION) -> pd.Series:
+        """log10 of the dense model's loss over the routed one's, by (size, experts)."""
+        dense, routed = self.losses("dense", target).droplevel("experts"), self.losses(router, target)
+        routed = routed[routed.index.get_level_values("size").isin(dense.index)]
+        return routed.rsub(dense.loc[routed.index.get_level_values("size")].to_numpy())
 
     def beside_usual(self, router: str, variant: str, columns: tuple[str, ...] = ()) -> pd.Series:
         """log10 L of a variant less that of the usual one, by size and E (and further columns)."""
@@ -151,6 +158,13 @@ def final_rows(table: RunTable) -> pd.DataFrame:
     frame = finished_runs(table)
     filled = frame.groupby("run_id", sort=False)[table.losses].ffill()
     return frame.assign(**{c: filled[c] for c in table.losses}).groupby("run_id", sort=False).tail(1)
+
+
+def resample_sizes_and_runs(fit: Fit, draws: int, seed: int) -> tuple[Draws, Draws]:
+    """Refits to resampled sizes, and to resampled runs: each is blind to something, sizes to the common pattern in E,
+    runs to what those of a size share. All fits draw the same sizes, if they have the same, so that what these share
+    cancels in a difference; runs are independent, and so are their seeds."""
+    return bootstrap(fit, draws=draws), bootstrap(fit, "case-bootstrap", draws, seed=seed)
 
 
 def mean_effect(

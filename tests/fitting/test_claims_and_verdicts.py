@@ -55,7 +55,7 @@ def larger(what: str, runs: dict[str, float]) -> Outcome:
 
 
 def test_a_claim_carries_its_rule_and_says_what_is_missing() -> None:
-    claim = Claim("gap", "The gap is positive", "“it is”", "section 1", "gap, nats", partial(larger, "gap"))
+    claim = Claim("gap", "The gap is positive", partial(larger, "gap"), "“it is”", "section 1", "gap, nats")
     assert claim.rule == "Holds if it is positive."
     judged = claim({"gap": 0.3})
     assert (judged.verdict, judged.why) == (HOLDS, "It is. By hand.")

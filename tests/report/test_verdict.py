@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from routelaw.report.clark2022.verdict import CLOSE, DIFFERS, MATCHES, Cell, judge, size_text
+from routelaw.report.clark2022.verdict import CLOSE, DIFFERS, MATCHES, PrintedCell, judge, size_text
 
 
 def test_tolerance_decides_between_close_and_different_and_matches_need_no_excuse():
@@ -26,4 +26,4 @@ def test_sizes_are_written_as_people_write_them():
     assert size_text(739.5e9) == "739.5B"
     assert size_text(1.42e12) == "1.4T"
     assert size_text(1e46) == "1e46"
-    assert Cell("r", "c", math.inf, "ours", scale=1e9).shown(math.inf) == "∞"
+    assert PrintedCell("r", "c", math.inf, "ours", scale=1e9).shown(math.inf) == "∞"

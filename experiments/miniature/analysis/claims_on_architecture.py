@@ -211,19 +211,20 @@ def _stacked_gaps(study: Study, router: str) -> Iterator[tuple[str, float]]:
 
 
 CLAIMS = (
-    Claim("k front", "K = 1 is on the Pareto front", "“K = 1 is always in the pareto front”", "appendix D.5",
-          "lowest mean excess of K > 1 over K = 1 at equal FLOPs, %", one_expert_on_front),
-    Claim("compute law", "One law in (F, B) unifies K and R", "(F, B) captures “an even wider set of routing "
-          "architectures under a shared fit”", "section 4.4",
-          "error in (N, E) less that in (F, B), median within a size, 1e-4 of log10 L", compute_unifies),
-    Claim("hash one layer", "HASH is best with one routed layer", "“At a single routed layer, HASH has the "
-          "lowest validation loss across model sizes”", "appendix D.2", "S-BASE over HASH, %",
-          hash_best_with_one_layer),
-    Claim("k speed", "Halving K nearly doubles the speed", "“close to 2x speedup in inference and training”",
-          "appendix D.5", "tokens per second with K over those with 2K", halving_k_doubles_speed),
-    Claim("shared decisions", "S-BASE gains from deciding anew in every layer", "shared decisions cost S-BASE "
-          "its lead over HASH", "appendix D.3", "loss with shared decisions over that without, %",
-          deciding_anew),
-    Claim("interleaved", "Three routed layers beat one of three FFWs", "“slightly better performance than "
-          "three stacked FFWs”", "appendix D.4", "stacked over interleaved, %", interleaved_better),
+    Claim("k front", "K = 1 is on the Pareto front", one_expert_on_front, "“K = 1 is always in the pareto front”",
+          "appendix D.5", "lowest mean excess of K > 1 over K = 1 at equal FLOPs, %"),
+    Claim("compute law", "One law in (F, B) unifies K and R", compute_unifies,
+          "(F, B) captures “an even wider set of routing architectures under a shared fit”", "section 4.4",
+          "error in (N, E) less that in (F, B), median within a size, 1e-4 of log10 L"),
+    Claim("hash one layer", "HASH is best with one routed layer", hash_best_with_one_layer,
+          "“At a single routed layer, HASH has the lowest validation loss across model sizes”", "appendix D.2",
+          "S-BASE over HASH, %"),
+    Claim("k speed", "Halving K nearly doubles the speed", halving_k_doubles_speed,
+          "“close to 2x speedup in inference and training”", "appendix D.5",
+          "tokens per second with K over those with 2K"),
+    Claim("shared decisions", "S-BASE gains from deciding anew in every layer", deciding_anew,
+          "shared decisions cost S-BASE its lead over HASH", "appendix D.3",
+          "loss with shared decisions over that without, %"),
+    Claim("interleaved", "Three routed layers beat one of three FFWs", interleaved_better,
+          "“slightly better performance than three stacked FFWs”", "appendix D.4", "stacked over interleaved, %"),
 )  # fmt: skip

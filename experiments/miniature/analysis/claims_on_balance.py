@@ -204,9 +204,9 @@ def _of_seeds(value: float, noise: tuple[float, int], level: float = DEFAULT_LEV
 
 def _sensitive(router: str, name: str, paper: str) -> Claim:
     label = router_label(router)
-    return Claim(name, f"{label} is more sensitive to the balance weight than S-BASE", paper, "appendix D.1",
-                 f"variance over weights, {label} less S-BASE, 1e-8 of log10 L squared",
-                 partial(more_sensitive, router))  # fmt: skip
+    return Claim(name, f"{label} is more sensitive to the balance weight than S-BASE",
+                 partial(more_sensitive, router), paper, "appendix D.1",
+                 f"variance over weights, {label} less S-BASE, 1e-8 of log10 L squared")  # fmt: skip
 
 
 CLAIMS = (
@@ -214,10 +214,11 @@ CLAIMS = (
                "1e-3 to 1”"),
     _sensitive(CROSSED, "balance rl-r", "RL-R is “highly sensitive to the hyperparameters …, especially the choice of "
                "balancing weight”"),
-    Claim("over-subscription", "Switch over-subscribes experts more than S-BASE, even when tuned",
-          "“Switch has higher expert oversubscription rates even when tuning the balancing weight”",
-          "appendix D.1", "over-subscription, Switch less S-BASE, % of assignments", switch_less_even),
-    Claim("entropy", "The entropy weight can unbalance RL-R", "“changes to the policy entropy weight can "
-          "lead to unbalanced routers when the balancing weight is not tuned jointly”", "appendix D.1",
-          "over-subscription, highest less lowest entropy weight, % of assignments", entropy_unbalances),
+    Claim("over-subscription", "Switch over-subscribes experts more than S-BASE, even when tuned", switch_less_even,
+          "“Switch has higher expert oversubscription rates even when tuning the balancing weight”", "appendix D.1",
+          "over-subscription, Switch less S-BASE, % of assignments"),
+    Claim("entropy", "The entropy weight can unbalance RL-R", entropy_unbalances,
+          "“changes to the policy entropy weight can lead to unbalanced routers when the balancing weight is not "
+          "tuned jointly”", "appendix D.1",
+          "over-subscription, highest less lowest entropy weight, % of assignments"),
 )  # fmt: skip

@@ -1,9 +1,5 @@
 """Claims about the main sweep: routing helps, less so in larger models, and in which order; and what the paper's law
 says of it.
-
-Coefficients of the law are judged by refits to resampled sizes and to resampled runs, because each is blind to
-something: whole sizes (the same for all routers, so that what routers share cancels) to the common pattern in E, single
-runs to what runs of a size share.
 """
 
 from __future__ import annotations
@@ -19,8 +15,16 @@ from routelaw.errors import InputError
 from routelaw.figures.style import router_label
 from routelaw.fitting.claims import NOT_TRAINED, OPEN, Claim, Effect, Outcome, weakest
 from routelaw.fitting.fit import fit_law
-from routelaw.fitting.intervals import Draws, bootstrap, small_sample_stretch
-from routelaw.fitting.matched_runs import ALL_BUT_SEED, PERCENT, VALIDATION, finished_runs, shared_effect, slope_effect
+from routelaw.fitting.intervals import Draws, small_sample_stretch
+from routelaw.fitting.matched_runs import (
+    ALL_BUT_SEED,
+    PERCENT,
+    VALIDATION,
+    finished_runs,
+    resample_sizes_and_runs,
+    shared_effect,
+    slope_effect,
+)
 from routelaw.fitting.points import select_points
 from routelaw.laws.law import Array
 
@@ -30,14 +34,6 @@ PAPER_SPREAD = 0.02
 """Nats: the paper's cut-off for a difference that means something."""
 
 
-def gains(study: Study, router: str, target: str = VALIDATION) -> pd.Series:
-    """log10 of the dense model's loss over the routed one's, by (size, experts)."""
-    dense = study.losses("dense", target).droplevel("experts")
-    routed = study.losses(router, target)
-    routed = routed[routed.index.get_level_values("size").isin(dense.index)]
-    return dense.loc[routed.index.get_level_values("size")].to_numpy() - routed
-
-
 def routing_helps(study: Study) -> Outcome:
     """The mean gain over all E (dense loss over routed loss, in percent) is taken for each router and size, with the
     interval that seed noise gives it; the dense run's noise is shared by all E. Holds if the lowest of them is above
@@ -45,7 +41,7 @@ def routing_helps(study: Study) -> Outcome:
     groups = {
         (router, str(size)): gain.to_numpy()
         for router in PAPER_ROUTERS
-        for size, gain in gains(study, router).groupby("size")
+        for size, gain in study.gains(router).groupby("size")
     }
     if not groups:
         return NOT_TRAINED
@@ -188,26 +184,27 @@ def as_good_as_exact(study: Study) -> Outcome:
 
 def _order(one: str, other: str, paper: str) -> Claim:
     statement = f"{router_label(one)} has the lower loss than {router_label(other)}"
-    return Claim(f"{one} >= {other}", statement, paper, "section 5.1 (comparative analysis)",
-                 "difference of the loss at equal N and E, %", partial(better, one, other))  # fmt: skip
+    return Claim(f"{one} >= {other}", statement, partial(better, one, other), paper,
+                 "section 5.1 (comparative analysis)", "difference of the loss at equal N and E, %")  # fmt: skip
 
 
 CLAIMS = (
-    Claim("routing helps", "Routing helps at every size", "Routing improves on the dense model at all sizes",
-          "introduction; section 4", "lowest mean gain over the dense model, %", routing_helps),
-    Claim("gain falls", "The gain from experts falls with N",
+    Claim("routing helps", "Routing helps at every size", routing_helps,
+          "Routing improves on the dense model at all sizes", "introduction; section 4",
+          "lowest mean gain over the dense model, %"),
+    Claim("gain falls", "The gain from experts falls with N", gain_falls,
           "“All routing techniques suffer from reducing efficacy as N increases”: c = .009, .012, .012 > 0",
-          "section 5.1; table of coefficients", "lowest slope of b(N) in log10 N", gain_falls),
+          "section 5.1; table of coefficients", "lowest slope of b(N) in log10 N"),
     _order("s-base", "rl-r", "“S-BASE consistently outperforms RL-R and HASH, though RL-R is very competitive at "
            "smaller N”"),
     _order("rl-r", "hash", "RL-R lies between S-BASE and HASH"),
     _order("s-base", "hash", "“S-BASE consistently outperforms RL-R and HASH”"),
-    Claim("base", "S-BASE does no worse than the exact assignment of BASE",
+    Claim("base", "S-BASE does no worse than the exact assignment of BASE", as_good_as_exact,
           "Sinkhorn in place of the auction, for its cost; no losses of BASE are printed", "appendix B.2",
-          "S-BASE less BASE, nats", as_good_as_exact),
-    Claim("seeds", "Seeds differ by no more than 0.01 to 0.02 nats",
+          "S-BASE less BASE, nats"),
+    Claim("seeds", "Seeds differ by no more than 0.01 to 0.02 nats", seeds_agree,
           "“diverging by no more than 0.01 before 100,000 steps”; 0.02 as the cut-off", "appendix A",
-          "expected range of three seeds, nats", seeds_agree),
+          "expected range of three seeds, nats"),
 )  # fmt: skip
 
 
@@ -225,8 +222,7 @@ def resampled(study: Study) -> tuple[dict[str, tuple[Draws, Draws]], dict[str, s
             continue
         try:
             fit = fit_law(PAPER_LAW, select_points(study.swept, router))
-            # One seed for all routers pairs the sizes drawn, if all have the same; runs are independent, so are seeds.
-            found[router] = bootstrap(fit, draws=DRAWS), bootstrap(fit, "case-bootstrap", DRAWS, seed=1 + seed)
+            found[router] = resample_sizes_and_runs(fit, DRAWS, 1 + seed)
         except InputError as error:
             missing[router] = f"the law cannot be resampled: {error}"
     return found, missing
@@ -275,14 +271,13 @@ def _difference(parameter: str, more: tuple[Draws, Draws], less: tuple[Draws, Dr
 
 PLACE = "section 5.1; table of coefficients"
 COEFFICIENT_CLAIMS = (
-    Claim("lowest c", "S-BASE has the lowest c", "“S-BASE scales best: the fitted parameter c is lowest”: S-BASE "
-          ".009, RL-R .012, HASH .012", PLACE, "c of the nearer of RL-R and HASH, less that of S-BASE",
-          partial(compared, "c", ("s-base",), ("rl-r", "hash"))),
-    Claim("e_start", "HASH has a larger E_start", "“HASH has large initial overhead (bigger E_start)”: HASH 4.2, "
-          "S-BASE 1.8, RL-R 1.9", PLACE, "log10 E_start of HASH less that of the nearer other",
-          partial(compared, "e_start", ("s-base", "rl-r"), ("hash",))),
-    Claim("e_max", "HASH and RL-R have a larger E_max", "“HASH and RL-R maintain power-law behavior for longer than "
-          "S-BASE (larger E_max)”: 478, 470 against 314", PLACE,
-          "log10 E_max of the nearer of HASH and RL-R, less that of S-BASE",
-          partial(compared, "e_max", ("s-base",), ("hash", "rl-r"))),
+    Claim("lowest c", "S-BASE has the lowest c", partial(compared, "c", ("s-base",), ("rl-r", "hash")),
+          "“S-BASE scales best: the fitted parameter c is lowest”: S-BASE .009, RL-R .012, HASH .012", PLACE,
+          "c of the nearer of RL-R and HASH, less that of S-BASE"),
+    Claim("e_start", "HASH has a larger E_start", partial(compared, "e_start", ("s-base", "rl-r"), ("hash",)),
+          "“HASH has large initial overhead (bigger E_start)”: HASH 4.2, S-BASE 1.8, RL-R 1.9", PLACE,
+          "log10 E_start of HASH less that of the nearer other"),
+    Claim("e_max", "HASH and RL-R have a larger E_max", partial(compared, "e_max", ("s-base",), ("hash", "rl-r")),
+          "“HASH and RL-R maintain power-law behavior for longer than S-BASE (larger E_max)”: 478, 470 against 314",
+          PLACE, "log10 E_max of the nearer of HASH and RL-R, less that of S-BASE"),
 )  # fmt: skip

@@ -228,14 +228,14 @@ def permuting_changes_nothing(study: Study) -> Outcome:
 
 
 CLAIMS = (
-    Claim("zero-shot", "Zero-shot losses follow slopes of their own", "coefficients are “estimate[d] "
-          "individually for each task”: a from −.07 (C4) to −.21 (LAMBADA)", "appendix E",
-          "slope in log N less that of the validation loss", transfer_has_own_slopes),
-    Claim("schedule", "Scaling depends on the schedule, not on tokens alone", "“For a given number of tokens, "
-          "the scaling behavior of three different sets of models is completely different”", "appendix F.2",
-          "b at the end of a schedule less b within a longer one", schedule_matters),
-    Claim("rl variants", "RL-R is best with a baseline", "“RLR-B consistently performed the best”",
-          "appendix B.3", "G or S over B, %", baseline_best),
-    Claim("permuted hash", "Permuting the hash changes nothing", "“performance was unchanged for this "
-          "variant”", "appendix D.3", "permuted less plain, nats", permuting_changes_nothing),
+    Claim("zero-shot", "Zero-shot losses follow slopes of their own", transfer_has_own_slopes,
+          "coefficients are “estimate[d] individually for each task”: a from −.07 (C4) to −.21 (LAMBADA)",
+          "appendix E", "slope in log N less that of the validation loss"),
+    Claim("schedule", "Scaling depends on the schedule, not on tokens alone", schedule_matters,
+          "“For a given number of tokens, the scaling behavior of three different sets of models is completely "
+          "different”", "appendix F.2", "b at the end of a schedule less b within a longer one"),
+    Claim("rl variants", "RL-R is best with a baseline", baseline_best, "“RLR-B consistently performed the best”",
+          "appendix B.3", "G or S over B, %"),
+    Claim("permuted hash", "Permuting the hash changes nothing", permuting_changes_nothing,
+          "“performance was unchanged for this variant”", "appendix D.3", "permuted less plain, nats"),
 )  # fmt: skip
