@@ -184,6 +184,15 @@ def mean_effect(
     return _wider(float(means.mean()), spread, f"{len(units)} {unit}", of_mean, floor, level, "Fewer than three pairs")
 
 
+def slopes_by_experts(log_loss: pd.DataFrame) -> tuple[pd.Series, float]:
+    """b, the slope of log10 L in log10 E, of every row (a column for each E); and how many times the noise of one run a
+    slope carries."""
+    x = np.log10(log_loss.columns.to_numpy(float))
+    centred = x - x.mean()
+    total = (centred**2).sum()
+    return log_loss @ centred / total, float(1 / np.sqrt(total))
+
+
 def _mean_noise(clusters: Iterable[str], weights: Sequence[float], noise: NoiseOf) -> NoiseFloor | None:
     floors = [floor for cluster in clusters if (floor := noise(cluster)) is not None]
     return mean_noise(floors, weights) if len(floors) == len(weights) else None
@@ -197,7 +206,7 @@ def shared_effect(differences: Array, noise: NoiseFloor, level: float = DEFAULT_
 
 
 def slope_effect(
-    x: Array, y: Array, sizes: Sequence[str], noise_of_y: float, noise: NoiseOf, *, level: float = DEFAULT_LEVEL
+    x: Array, y: Array, sizes: Sequence[str], noise_of_y: float, noise: NoiseOf, level: float = DEFAULT_LEVEL
 ) -> Effect:
     """Slope of y in x, one point a size; each y carries `noise_of_y` times the noise of a run."""
     centred = x - x.mean()

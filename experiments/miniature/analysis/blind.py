@@ -66,18 +66,9 @@ def predict(study: Study, planned: pd.DataFrame) -> dict[str, Any]:
             except InputError as error:
                 skipped.append({"law": fit.law.name, "router": router, "why": str(error)})
                 continue
-            rows += [
-                {
-                    "law": fit.law.name,
-                    "router": router,
-                    "experts": int(e),
-                    "loss": float(m),
-                    "low": float(lo),
-                    "high": float(hi),
-                    "interval": method,
-                }
-                for e, m, lo, hi in zip(runs["experts"], middle, low, high, strict=True)
-            ]
+            of_each = {"experts": runs["experts"].astype(int), "loss": middle, "low": low, "high": high}
+            said = pd.DataFrame({"law": fit.law.name, "router": router, **of_each, "interval": method})
+            rows += said.to_dict("records")
     return {
         "size": size,
         "active_params": active,

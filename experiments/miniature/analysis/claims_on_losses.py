@@ -24,6 +24,7 @@ from routelaw.fitting.matched_runs import (
     resample_sizes_and_runs,
     shared_effect,
     slope_effect,
+    slopes_by_experts,
 )
 from routelaw.fitting.points import select_points
 from routelaw.laws.law import Array
@@ -69,11 +70,8 @@ def expert_slopes(study: Study, router: str, target: str = VALIDATION) -> tuple[
     by_size = by_size.dropna(axis="columns")
     if len(by_size) < 2 or by_size.shape[1] < 3 or 1 not in by_size:
         return None
-    x = np.log10(by_size.columns.to_numpy(float))
-    centred = x - x.mean()
-    slopes = by_size @ centred / (centred**2).sum()
-    order = sorted(slopes.index, key=study.active_params.__getitem__)
-    return slopes[order], float(1 / np.sqrt((centred**2).sum()))
+    slopes, noises = slopes_by_experts(by_size)
+    return slopes[sorted(slopes.index, key=study.active_params.__getitem__)], noises
 
 
 def gain_falls(study: Study) -> Outcome:
@@ -85,19 +83,15 @@ def gain_falls(study: Study) -> Outcome:
     if not found:
         return NOT_TRAINED
     effects = {}
-    for router, (slopes, noises) in found.items():
-        x = np.log10([study.active_params[size] for size in slopes.index])
-        effects[router_label(router)] = partial(_slope, x, slopes, noises, study)
+    for router, (b, noises) in found.items():
+        x = np.log10([study.active_params[size] for size in b.index])
+        effects[router_label(router)] = partial(slope_effect, x, b.to_numpy(), list(b.index), noises, study.noise)
     name, effect = weakest(effects)
     ends = "; ".join(
         f"{router_label(r)}: b from {s.iloc[0]:.4f} ({s.index[0]}) to {s.iloc[-1]:.4f} ({s.index[-1]})"
         for r, (s, _) in found.items()
     )
     return effect, effect.verdict(), f"Lowest: {name}. {ends}."
-
-
-def _slope(x: np.ndarray, y: pd.Series, noises: float, study: Study, level: float) -> Effect:
-    return slope_effect(x, y.to_numpy(), list(y.index), noises, study.noise, level=level)
 
 
 def better(one: str, other: str, study: Study) -> Outcome:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -14,7 +15,7 @@ from experiments.miniature.analysis.study import PAPER_ROUTERS, Study, parts_of
 from routelaw.figures.style import router_label
 from routelaw.fitting.claims import FAILS, HOLDS, NOT_TRAINED, OPEN, Claim, Effect, Outcome, student, weakest
 from routelaw.fitting.intervals import DEFAULT_LEVEL
-from routelaw.fitting.matched_runs import PERCENT, VALIDATION, finished_runs
+from routelaw.fitting.matched_runs import PERCENT, VALIDATION, finished_runs, slopes_by_experts
 from routelaw.fitting.points import SAME_MODEL
 from routelaw.laws.law import Array
 
@@ -42,6 +43,15 @@ class SlopeGap:
     @property
     def small(self) -> bool:
         return abs(self.gap) + self.half(DEFAULT_LEVEL) < SAME_SLOPE * abs(self.reference)
+
+
+def _one_differs(gaps: Collection[SlopeGap], shown: SlopeGap, basis: str) -> tuple[Effect, str, int]:
+    """One of several gaps with an interval that allows for their number, the verdict that one excludes zero, or that
+    all are small, and how many do."""
+    wide = 1 - (1 - DEFAULT_LEVEL) / len(gaps)
+    sure = sum(abs(gap.gap) > gap.half(wide) for gap in gaps)
+    verdict = HOLDS if sure else FAILS if all(gap.small for gap in gaps) else OPEN
+    return Effect.around(shown.gap, shown.half(wide), basis), verdict, sure
 
 
 def own_slope(study: Study, router: str, target: str) -> SlopeGap | None:
@@ -84,15 +94,12 @@ def transfer_has_own_slopes(study: Study) -> Outcome:
     tried = {(r, t): s for r in routers for t in zero_shot_losses(study) if (s := own_slope(study, r, t))}
     if not tried:
         return NOT_TRAINED if not zero_shot_losses(study) else "fewer than four sizes with a zero-shot loss"
-    wide = 1 - (1 - DEFAULT_LEVEL) / len(tried)
-    sure = [key for key, s in tried.items() if abs(s.gap) > s.half(wide)]
-    same = all(s.small for s in tried.values())
     (router, target), clearest = max(tried.items(), key=lambda item: abs(item[1].gap) / (item[1].error + 1e-12))
-    effect = Effect.around(clearest.gap, clearest.half(wide), f"Interval from {clearest.freedom + 2} sizes.")
-    why = (f"{len(sure)} of {len(tried)} differ from validation. Clearest: {target.removeprefix('loss_')} with "
+    effect, verdict, sure = _one_differs(tried.values(), clearest, f"Interval from {clearest.freedom + 2} sizes.")
+    why = (f"{sure} of {len(tried)} differ from validation. Clearest: {target.removeprefix('loss_')} with "
            f"{router_label(router)}, slope {clearest.reference + clearest.gap:.4f} against "
            f"{clearest.reference:.4f}.")  # fmt: skip
-    return effect, HOLDS if sure else FAILS if same else OPEN, why
+    return effect, verdict, why
 
 
 def lengths(study: Study, router: str = LENGTH_ROUTER) -> dict[str, pd.DataFrame]:
@@ -112,22 +119,13 @@ def lengths(study: Study, router: str = LENGTH_ROUTER) -> dict[str, pd.DataFrame
     return found
 
 
-def expert_slope_along(rows: pd.DataFrame) -> pd.DataFrame:
-    """b at every number of tokens (rows) for every length (columns)."""
-    made = {}
-    for plan, own in rows.groupby("tokens_planned"):
+def expert_slope_along(rows: pd.DataFrame) -> tuple[pd.DataFrame, float]:
+    """b at every number of tokens (rows) for every length (columns); and how many times the noise of one run it has."""
+    made, noises = {}, np.nan
+    for plan, own in rows[rows["tokens"] > 0].groupby("tokens_planned"):
         loss = own.pivot_table(index="tokens", columns="experts", values=VALIDATION).dropna()
-        loss = loss[loss.index > 0]
-        x = np.log10(loss.columns.to_numpy(float))
-        centred = x - x.mean()
-        made[plan] = pd.Series(np.log10(loss.to_numpy(float)) @ centred / (centred**2).sum(), loss.index.to_numpy())
-    return pd.DataFrame(made).sort_index()
-
-
-def slope_noise(rows: pd.DataFrame) -> float:
-    """How many times the noise of one run such a b has."""
-    x = np.log10(np.sort(rows["experts"].unique()).astype(float))
-    return float(1 / np.sqrt(((x - x.mean()) ** 2).sum()))
+        made[plan], noises = slopes_by_experts(np.log10(loss.astype(float)))
+    return pd.DataFrame(made).sort_index(), noises
 
 
 def gap_by_length(study: Study, router: str, other: str = LENGTH_ROUTER) -> pd.DataFrame:
@@ -174,21 +172,18 @@ def schedule_matters(study: Study) -> Outcome:
         noise = study.noise(size)
         if noise is None:
             return "no model was trained with several seeds"
-        slopes, noises = expert_slope_along(rows), slope_noise(rows)
+        slopes, noises = expert_slope_along(rows)
         for short, long in pairwise(slopes.columns):
             end, other = slopes[short].dropna(), slopes[long].dropna()
             here = float(np.interp(float(end.index[-1]), other.index.astype(float), other))
             error = noise.sd * noises * np.hypot(1, noise_on_the_way(study, size, float(end.index[-1]) / float(long)))
             b = float(end.iloc[-1])
             gaps[size, short, long] = SlopeGap(b - here, error, noise.freedom, b)
-    wide = 1 - (1 - DEFAULT_LEVEL) / len(gaps)
-    sure = [key for key, s in gaps.items() if abs(s.gap) > s.half(wide)]
-    same = all(s.small for s in gaps.values())
     (size, short, long), largest = max(gaps.items(), key=lambda item: abs(item[1].gap))
-    effect = Effect.around(largest.gap, largest.half(wide), "Interval from the seed noise.")
-    why = (f"{len(sure)} of {len(gaps)} differ. {size} after {short:.3g} tokens: b = {largest.reference:.4f} at the "
+    effect, verdict, sure = _one_differs(gaps.values(), largest, "Interval from the seed noise.")
+    why = (f"{sure} of {len(gaps)} differ. {size} after {short:.3g} tokens: b = {largest.reference:.4f} at the "
            f"end of a schedule, {largest.reference - largest.gap:.4f} on the way to {long:.3g}.")  # fmt: skip
-    return effect, HOLDS if sure else FAILS if same else OPEN, why
+    return effect, verdict, why
 
 
 def baseline_best(study: Study) -> Outcome:

@@ -3,6 +3,7 @@ temperature, and how the routers spread tokens."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import log
 
 import numpy as np
@@ -11,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Picture
 
 from experiments.miniature.analysis.claims_on_balance import EXCESS, by_balance, crosses, varied
-from experiments.miniature.analysis.figures_of_results import BESIDE, LINES, NOTHING
+from experiments.miniature.analysis.figures_of_results import BESIDE, LINES, NOTHING, letter_panels, look_of
 from experiments.miniature.analysis.study import WEIGHTS, Study, parts_of
 from routelaw.errors import InputError
 from routelaw.figures import style
@@ -135,14 +136,9 @@ def draw_temperature(study: Study) -> Picture:
             axes[1].plot(by_e.index, 100 * by_e["dropped"], **drawn)
         beside = study.losses(RIVAL)
         if size in beside.index:
-            drawn = {"color": style.router_colour(RIVAL), "marker": style.router_mark(RIVAL)}
-            drawn |= {"linestyle": line, "label": f"{size}, {style.router_label(RIVAL)}"}
+            drawn = look_of(RIVAL, linestyle=line, label=f"{size}, {style.router_label(RIVAL)}")
             axes[0].plot(beside[size].index, PERCENT * (dense[size] - beside[size]), **drawn)
-    for panel, letter, label in zip(axes, "ab", ("gain over the dense model (%)", "dropped (% of assignments)"),
-                                    strict=True):  # fmt: skip
-        style.experts_axis(panel, tuple(sorted(rows["experts"].unique())))
-        panel.set_ylabel(label)
-        style.panel_letter(panel, letter)
+    _finish(axes, rows, "gain over the dense model (%)", "dropped (% of assignments)")
     axes[-1].legend(handles=axes[0].get_legend_handles_labels()[0], **BESIDE)
     return picture
 
@@ -161,17 +157,22 @@ def draw_drops(study: Study) -> Picture:
     for router in [r for r in routed_techniques(study.table) if r in set(rows["router"])]:
         for size, strength in zip(sizes, np.linspace(0.35, 1.0, len(sizes)), strict=True):
             own = rows[(rows["router"] == router) & (rows["size"] == size)].groupby("experts")
-            drawn = {"color": style.router_colour(router), "marker": style.router_mark(router), "alpha": strength,
-                     "label": style.router_label(router) if size == sizes[-1] else None}  # fmt: skip
+            label = style.router_label(router) if size == sizes[-1] else None
+            drawn = look_of(router, alpha=strength, label=label)
             for panel, column in zip(axes, ("dropped", "oversubscribed"), strict=True):
                 share = 100 * own[column].mean()
                 panel.plot(share.index, share, **drawn)
-    for panel, letter, label in zip(axes, "ab", ("dropped (% of assignments)", "beyond an even load (%)"), strict=True):
-        style.experts_axis(panel, tuple(sorted(rows["experts"].unique())))
-        panel.set_ylabel(label)
-        style.panel_letter(panel, letter)
+    _finish(axes, rows, "dropped (% of assignments)", "beyond an even load (%)")
     axes[-1].legend(**BESIDE)
     return picture
+
+
+def _finish(axes: Sequence[Axes], rows: pd.DataFrame, *labels: str) -> None:
+    """Panels of something by E."""
+    for panel, label in zip(axes, labels, strict=True):
+        style.experts_axis(panel, tuple(sorted(rows["experts"].unique())))
+        panel.set_ylabel(label)
+    letter_panels(axes)
 
 
 def draw_balance(study: Study) -> Picture:
@@ -191,8 +192,7 @@ def draw_balance(study: Study) -> Picture:
         _draw_by_weight(axes[1], 100 * shares, losses)
         axes[1].set_ylabel("over-subscription (% of assignments)")
         axes[1].set_ylim(bottom=0)
-        for panel, letter in zip(axes, "ab", strict=True):
-            style.panel_letter(panel, letter)
+        letter_panels(axes)
     return picture
 
 

@@ -53,9 +53,18 @@ def draw_main(study: Study) -> Picture:
     draw_sizes(axes[0], first)
     draw_levels(axes[1], first)
     draw_effective(axes[2], fits)
-    for panel, letter in zip(axes, "abc", strict=True):
-        style.panel_letter(panel, letter)
+    letter_panels(axes)
     return picture
+
+
+def letter_panels(axes: Sequence[Axes]) -> None:
+    for panel, letter in zip(axes, "abc", strict=False):
+        style.panel_letter(panel, letter)
+
+
+def look_of(router: str, **more: Any) -> dict[str, Any]:
+    """How a router's marks are drawn."""
+    return {"color": style.router_colour(router), "marker": style.router_mark(router), **more}
 
 
 def _fits(study: Study) -> dict[str, Fit]:
@@ -166,11 +175,9 @@ def draw_blind(scored: Mapping[str, Any]) -> Picture:
 def _blind_errors(axes: Axes, scored: Mapping[str, Any]) -> None:
     laws = [row["law"] for row in scored["by_law"]]
     for row in scored["by_law_and_router"]:
-        look = {"color": style.router_colour(row["router"]), "marker": style.router_mark(row["router"])}
-        axes.plot(1e4 * row["rmse"], laws.index(row["law"]), linestyle="", **look)
+        axes.plot(1e4 * row["rmse"], laws.index(row["law"]), linestyle="", **look_of(row["router"]))
     for router in dict.fromkeys(row["router"] for row in scored["by_law_and_router"]):
-        axes.plot([], [], linestyle="", color=style.router_colour(router), marker=style.router_mark(router),
-                  label=style.router_label(router))  # fmt: skip
+        axes.plot([], [], linestyle="", **look_of(router, label=style.router_label(router)))
     if scored["noise"]:
         axes.axvline(
             1e4 * scored["noise"], color=style.GREY, linestyle=":", label=f"noise of seeds of {scored['seeds_of']}"
@@ -232,8 +239,8 @@ def _draw_frequencies(axes: Axes, study: Study, experts: int, sizes: list[str]) 
         points = frequency_points(study.table, router, size)
         points = points.where(points.x["experts"] == experts)
         if len(points) > 1:
-            plot_over_frequency(axes, points, color=style.router_colour(router), marker=style.router_mark(router),
-                                linestyle=line, label=f"{style.router_label(router)} {size}")  # fmt: skip
+            look = look_of(router, linestyle=line, label=f"{style.router_label(router)} {size}")
+            plot_over_frequency(axes, points, **look)
             seen |= set(points.x["routing_frequency"])
     frequency_axis(axes, tuple(Fraction(r).limit_denominator(32) for r in sorted(seen)))
     axes.set_title(f"E = {experts}")
@@ -250,7 +257,7 @@ def draw_lengths(study: Study) -> Picture:
     if not gap.empty:
         _draw_gap(axes[-1], gap)
     for panel, (size, rows) in zip(axes, found.items(), strict=False):
-        slopes = expert_slope_along(rows)
+        slopes, _ = expert_slope_along(rows)
         for plan, shade in zip(slopes.columns, style.shades(slopes.shape[1]), strict=True):
             own = slopes[plan].dropna()
             label = f"{metric_formatter()(float(f'{plan:.2g}'), 0)} tokens"
@@ -292,9 +299,9 @@ def draw_seeds(study: Study) -> Picture:
     for panel, size in zip(axes, sizes, strict=True):
         for router, _, e in [column for column in apart.columns if column[1] == size]:
             known = apart[router, size, e].dropna()
-            (line,) = panel.plot(known.index.astype(float), known, color=style.router_colour(router), markersize=3,
-                                 marker=style.router_mark(router), linestyle=LINES[experts.index(e) % len(LINES)],
-                                 label=f"{style.router_label(router)}, E = {e}")  # fmt: skip
+            look = look_of(router, markersize=3, linestyle=LINES[experts.index(e) % len(LINES)])
+            label = f"{style.router_label(router)}, E = {e}"
+            (line,) = panel.plot(known.index.astype(float), known, label=label, **look)
             named.setdefault(line.get_label(), line)
         panel.axhline(PAPER_SPREAD, color="black", linewidth=0.8)
         panel.set_ylim(0, 1.05 * apart.max().max())
@@ -317,8 +324,7 @@ def draw_transfer(study: Study) -> Picture:
     for target in targets:
         for router in ("dense", *routers):
             x, y = study.losses(router, VALIDATION).align(study.losses(router, target), join="inner")
-            axes[0].plot(10**x, 10**y, linestyle="", marker=style.router_mark(router), markersize=3,
-                         color=colours[target], alpha=0.6)  # fmt: skip
+            axes[0].plot(10**x, 10**y, style.router_mark(router), markersize=3, color=colours[target], alpha=0.6)
         axes[0].plot([], [], "o", color=colours[target], label=target.removeprefix("loss_"))
     for axis in (axes[0].xaxis, axes[0].yaxis):
         axis.set_major_locator(MaxNLocator(6))
@@ -326,8 +332,7 @@ def draw_transfer(study: Study) -> Picture:
     axes[0].set_ylabel("zero-shot loss (nats per token)")
     picture.legend(*axes[0].get_legend_handles_labels(), loc="outside lower left", ncols=len(targets))
     _draw_own_slopes(axes[1], study, targets, routers)
-    for panel, letter in zip(axes, "ab", strict=True):
-        style.panel_letter(panel, letter)
+    letter_panels(axes)
     return picture
 
 
@@ -340,12 +345,11 @@ def _draw_own_slopes(axes: Axes, study: Study, targets: list[str], routers: list
     axes.axhline(0, color="black", linewidth=0.8)
     for place, ((_, router), slope) in enumerate(slopes.items()):
         if slope is not None:
-            look = {"color": style.router_colour(router), "marker": style.router_mark(router)}
-            axes.errorbar(place + place // len(routers), slope.gap, slope.half(DEFAULT_LEVEL), capsize=2, **look)
+            x, half = place + place // len(routers), slope.half(DEFAULT_LEVEL)
+            axes.errorbar(x, slope.gap, half, capsize=2, **look_of(router))
     middles = [i * (len(routers) + 1) + (len(routers) - 1) / 2 for i in range(len(targets))]
     axes.set_xticks(middles, [t.removeprefix("loss_") for t in targets], rotation=20)
     axes.set_ylabel("slope in log N beyond validation's (90 %)")
     for router in routers:
-        axes.plot([], [], marker=style.router_mark(router), linestyle="", color=style.router_colour(router),
-                  label=style.router_label(router))  # fmt: skip
+        axes.plot([], [], linestyle="", **look_of(router, label=style.router_label(router)))
     axes.legend(loc="best")

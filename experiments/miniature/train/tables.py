@@ -31,7 +31,6 @@ import argparse
 import gzip
 import io
 import json
-import shutil
 import sys
 import tarfile
 import tempfile
@@ -81,7 +80,9 @@ def pack(store: Store, file: Path) -> int:
         for run in runs:
             for name in PACKED:
                 if (run.folder / name).is_file():
-                    _add(archive, f"{run.run_id}/{name}", _content(run, name))
+                    content, entry = _content(run, name), tarfile.TarInfo(f"{run.run_id}/{name}")
+                    entry.size = len(content)
+                    archive.addfile(entry, io.BytesIO(content))
     file.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(gzip.compress(buffer.getvalue(), mtime=0), file, force=True)
     return len(runs)
@@ -109,24 +110,16 @@ def opened(path: Path) -> Iterator[Store]:
     if path.is_dir():
         yield Store(path)
         return
-    folder = Path(tempfile.mkdtemp(prefix="routelaw-runs-"))
-    try:
-        unpack(path, Store(folder))
-        yield Store(folder)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix="routelaw-runs-", ignore_cleanup_errors=True) as folder:
+        store = Store(Path(folder))
+        unpack(path, store)
+        yield store
 
 
 def _content(run: StoredRun, name: str) -> bytes:
     """The file's content; of the loads only the last row, since those of all evaluations would be most of it."""
     content = (run.folder / name).read_bytes()
     return b"".join(content.splitlines(keepends=True)[-1:]) if name == LOADS else content
-
-
-def _add(archive: tarfile.TarFile, name: str, content: bytes) -> None:
-    entry = tarfile.TarInfo(name)
-    entry.size = len(content)
-    archive.addfile(entry, io.BytesIO(content))
 
 
 ABOUT = ("machine", "runs_at_a_time", "torch", "python", "date", "began", "predictions", "committed")
