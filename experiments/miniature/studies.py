@@ -8,7 +8,8 @@ belongs to which study can be told without the corpus, from any of its runs.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
@@ -39,6 +40,14 @@ OF_LARGEST = (LARGEST, LARGEST_RATES)
 """Not trained before predictions are there."""
 ON_REQUEST = (*OF_LARGEST, MORE_SEEDS, BETWEEN)
 """Not trained unless asked for: the blind test has its time, and the others are for time that is left."""
+
+
+def run_program(main: Callable[[], None]) -> None:
+    """A program of this folder; wrong input is one sentence."""
+    try:
+        main()
+    except InputError as error:
+        sys.exit(str(error))
 
 
 def specs_of(study: str, corpus_id: str, vocabulary: int, folder: Path = SWEEPS) -> list[RunSpec]:

@@ -16,7 +16,7 @@ from drawn_runs import World, drawn_costs, drawn_routing, true_frame, with_noise
 
 from experiments.miniature.analysis import blind, figures_of_results, laws, page, report
 from experiments.miniature.analysis.claims import CLAIMS, judge_one
-from experiments.miniature.analysis.laws import Standing, paper_standings, winner
+from experiments.miniature.analysis.laws import LawResult, paper_results, winner
 from experiments.miniature.analysis.study import Study, device_seconds, plain
 from routelaw.fitting.claims import HOLDS
 from routelaw.fitting.intervals import small_sample_probability
@@ -136,8 +136,8 @@ def test_an_interval_without_ends_is_still_json(tmp_path: Path) -> None:
 
 def test_laws_on_the_papers_runs_are_as_committed(quick: None, released: RunTable) -> None:
     """What stands in paper_laws.json is what its command gives; a size left out needs no draws."""
-    now = {(s.law, s.router): s.leave_size_out for s in laws.comparison_text(Study(plain(released)))}
-    then = {(s.law, s.router): s.leave_size_out for s in paper_standings() if s.law in QUICK_LAWS}
+    now = {(s.law, s.router): s.leave_size_out for s in laws.compare_laws(Study(plain(released)))}
+    then = {(s.law, s.router): s.leave_size_out for s in paper_results() if s.law in QUICK_LAWS}
     assert now.keys() == then.keys()
     assert all(now[key] == pytest.approx(then[key], rel=0.02) for key in then)
     # Computed independently of this code, in 1e-4.
@@ -146,8 +146,8 @@ def test_laws_on_the_papers_runs_are_as_committed(quick: None, released: RunTabl
 
 
 def test_the_winner_is_judged_on_all_routers() -> None:
-    def one(law: str, router: str, error: float | None) -> Standing:
-        return Standing(law, router, 4, 20, 0.001, error, None, None, False, None)
+    def one(law: str, router: str, error: float | None) -> LawResult:
+        return LawResult(law, router, 4, 20, 0.001, error, None, None, False, None)
 
     made = [one("a", "hash", 0.002), one("a", "rl-r", 0.002), one("b", "hash", 0.001), one("b", "rl-r", None)]
     assert winner(made) == ("a", ["a"])
@@ -172,12 +172,12 @@ def test_a_law_that_is_wrong_by_decades_is_behind_however_few_sizes_there_are(mo
 
 def test_an_interval_that_reaches_zero_is_drawn_and_said() -> None:
     """The least certain of all must not look exact."""
-    own = Standing("separable", "hash", 3, 24, 0.001, 0.0057, 0.0, 0.1076, False, None)
+    own = LawResult("separable", "hash", 3, 24, 0.001, 0.0057, 0.0, 0.1076, False, None)
     picture = figures_of_results.draw_ranking([own], [], None)
     (bars,) = picture.axes[0].collections
     (((low, _), (high, _)),) = bars.get_segments()
     assert (low, high) == (figures_of_results.LEAST, figures_of_results.SHOWN)
-    material = SimpleNamespace(comparison_text=[own])
+    material = SimpleNamespace(laws=[own])
     cell = page._cell(own, replace(own, leave_size_out=35.0), "error", material)
     assert (cell.text, cell.under, cell.over) == ("57.0", "0 … over 1000", "over 1000")
 
@@ -208,7 +208,7 @@ def test_some_laws_have_no_size_where_routing_ends() -> None:
 def test_a_probability_that_no_draw_shows_is_a_bound(
     probability: float | None, share: float | None, words: str
 ) -> None:
-    own = Standing("saturated", "hash", 6, 32, 0.001, 0.002, None, None, False, probability, share)
+    own = LawResult("saturated", "hash", 6, 32, 0.001, 0.002, None, None, False, probability, share)
     assert page._cut(own) == words
 
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -26,7 +25,7 @@ import pandas as pd
 from experiments.miniature.analysis.laws import fits_of, routers_of
 from experiments.miniature.analysis.preregistration import FILE, hash_of
 from experiments.miniature.analysis.study import Study, plain
-from experiments.miniature.studies import MAIN, PREDICTIONS, SPECS, specs_in, specs_of
+from experiments.miniature.studies import MAIN, PREDICTIONS, SPECS, run_program, specs_in, specs_of
 from routelaw.errors import InputError
 from routelaw.fitting.claims import student
 from routelaw.fitting.fit import Fit
@@ -233,7 +232,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except InputError as error:
-        sys.exit(str(error))
+    run_program(main)

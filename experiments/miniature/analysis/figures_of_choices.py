@@ -3,7 +3,6 @@ temperature, and how the routers spread tokens."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import log
 
 import numpy as np
@@ -167,7 +166,7 @@ def draw_drops(study: Study) -> Picture:
     return picture
 
 
-def _finish(axes: Sequence[Axes], rows: pd.DataFrame, *labels: str) -> None:
+def _finish(axes: np.ndarray, rows: pd.DataFrame, *labels: str) -> None:
     """Panels of something by E."""
     for panel, label in zip(axes, labels, strict=True):
         style.experts_axis(panel, tuple(sorted(rows["experts"].unique())))

@@ -22,7 +22,7 @@ from experiments.miniature.analysis.claims_on_training import (
     own_slope,
     zero_shot_losses,
 )
-from experiments.miniature.analysis.laws import HOPELESS, PAPER_LAW, Standing, routers_of
+from experiments.miniature.analysis.laws import HOPELESS, PAPER_LAW, LawResult, routers_of
 from experiments.miniature.analysis.study import PAPER_ROUTERS, Study
 from routelaw.errors import InputError
 from routelaw.figures import style
@@ -57,7 +57,7 @@ def draw_main(study: Study) -> Picture:
     return picture
 
 
-def letter_panels(axes: Sequence[Axes]) -> None:
+def letter_panels(axes: np.ndarray) -> None:
     for panel, letter in zip(axes, "abc", strict=False):
         style.panel_letter(panel, letter)
 
@@ -83,7 +83,7 @@ LEAST, SHOWN = 3.0, 1e4 * HOPELESS
 """In 1e-4 of log10 L: errors beyond are drawn at this edge, intervals end there."""
 
 
-def draw_ranking(made: Sequence[Standing], paper: Sequence[Standing], noise: NoiseFloor | None) -> Picture:
+def draw_ranking(made: Sequence[LawResult], paper: Sequence[LawResult], noise: NoiseFloor | None) -> Picture:
     """Leave-size-out error by law, ours with its interval and the paper's runs beside, over the noise of the seeds."""
     routers = list(dict.fromkeys(s.router for s in made if s.leave_size_out is not None))
     if not routers:
@@ -107,7 +107,7 @@ def draw_ranking(made: Sequence[Standing], paper: Sequence[Standing], noise: Noi
     return picture
 
 
-def _ranked(axes: Axes, own: Sequence[Standing], paper: Mapping[str, Standing]) -> None:
+def _ranked(axes: Axes, own: Sequence[LawResult], paper: Mapping[str, LawResult]) -> None:
     rows = np.arange(len(own))
     colour = style.router_colour(own[0].router)
     for row, s in zip(rows, own, strict=True):

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from experiments.miniature.analysis.study import PAPER_ROUTERS, Study, plain
-from experiments.miniature.studies import DATA
+from experiments.miniature.studies import DATA, run_program
 from routelaw.errors import InputError
 from routelaw.figures.law_ranking import HOLD_OUT_SEARCHES, competing_laws
 from routelaw.figures.loss_curves import routed_techniques
@@ -40,7 +40,7 @@ that is wrong by decades on one of them has an interval that holds everything.""
 
 
 @dataclass(frozen=True)
-class Standing:
+class LawResult:
     """One law on one router. Errors are RMSE of log10 L with each size predicted from the others."""
 
     law: str
@@ -69,9 +69,9 @@ def routers_of(study: Study) -> list[str]:
     return [r for r, own in routed.items() if (own.groupby("size").size() > 1).sum() > 1]
 
 
-def comparison_text(study: Study) -> list[Standing]:
+def compare_laws(study: Study) -> list[LawResult]:
     """Every law on every router, best first within a router."""
-    made: list[Standing] = []
+    made: list[LawResult] = []
     for router in routers_of(study):
         fits, _ = fits_of(study, router)
         errors = {fit.law.name: size_out(fit) for fit in fits}
@@ -106,7 +106,7 @@ def size_out(fit: Fit) -> Array:
     return residual_N if np.isfinite(residual_N).all() else np.full(len(residual_N), np.nan)
 
 
-def _ranked(router: str, fits: list[Fit], errors: dict[str, Array], noise: NoiseFloor | None) -> list[Standing]:
+def _ranked(router: str, fits: list[Fit], errors: dict[str, Array], noise: NoiseFloor | None) -> list[LawResult]:
     rms = {name: float(np.sqrt((r**2).mean())) for name, r in errors.items()}
     judged = [name for name, error in rms.items() if np.isfinite(error)]
     best = min(judged, key=rms.__getitem__) if judged else None
@@ -125,7 +125,7 @@ def _ranked(router: str, fits: list[Fit], errors: dict[str, Array], noise: Noise
             clear = gap + stretch * (float(np.quantile(own - first, tails[0])) - gap) > 0 and rms[name] > floor
             behind = clear or rms[name] > HOPELESS
         made.append(
-            Standing(name, router, len(fit.law.parameters), len(points), fit.rmsle,
+            LawResult(name, router, len(fit.law.parameters), len(points), fit.rmsle,
                      rms[name] if name in judged else None, low, high, behind, *cut_probability(fit))
         )  # fmt: skip
     return sorted(made, key=lambda s: (s.leave_size_out is None, s.leave_size_out or 0.0))
@@ -159,11 +159,11 @@ def never_stops_helping(law: Law) -> bool:
     return isinstance(law, PowerSum) and len(law.terms) == 1 and not any(all(c.powers) for c in law.terms[0])
 
 
-def winner(made: list[Standing], routers: Iterable[str] = PAPER_ROUTERS) -> tuple[str | None, list[str]]:
+def winner(made: list[LawResult], routers: Iterable[str] = PAPER_ROUTERS) -> tuple[str | None, list[str]]:
     """The law with the lowest leave-size-out error, RMS over those of the routers that are there, among laws judged on
     all of them; and the laws, itself among them, that are clearly behind on none."""
     own = [s for s in made if s.router in set(routers)]
-    by_law: dict[str, list[Standing]] = {}
+    by_law: dict[str, list[LawResult]] = {}
     for s in own:
         if s.leave_size_out is not None:
             by_law.setdefault(s.law, []).append(s)
@@ -173,9 +173,9 @@ def winner(made: list[Standing], routers: Iterable[str] = PAPER_ROUTERS) -> tupl
     return (min(errors, key=errors.__getitem__) if errors else None), level
 
 
-def paper_standings() -> list[Standing]:
+def paper_results() -> list[LawResult]:
     """The same on the losses that the paper released, as committed (data/)."""
-    return [Standing(**row) for row in json.loads(PAPER.read_text(encoding="utf-8"))["standings"]]
+    return [LawResult(**row) for row in json.loads(PAPER.read_text(encoding="utf-8"))["standings"]]
 
 
 def main() -> None:
@@ -185,10 +185,10 @@ def main() -> None:
     content = {
         "source": "losses released by Clark et al. 2022 (google-deepmind/scaling_laws_for_routing, data/curves.csv.gz, "
         "CC-BY 4.0), judged by `python -m experiments.miniature.analysis.laws`: K = 1, R = 1/2, dense runs as E = 1",
-        "standings": [asdict(s) for s in comparison_text(Study(table))],
+        "standings": [asdict(s) for s in compare_laws(Study(table))],
     }
     PAPER.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

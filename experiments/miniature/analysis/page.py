@@ -11,12 +11,12 @@ import pandas as pd
 
 from experiments.miniature.analysis.claims import CLAIMS, Change, Outlier, counts
 from experiments.miniature.analysis.figures_of_choices import rates
-from experiments.miniature.analysis.laws import HOPELESS, Standing, floor_of, winner
+from experiments.miniature.analysis.laws import HOPELESS, LawResult, floor_of, winner
 from experiments.miniature.analysis.page_sections import blocks_on_blind, blocks_on_weights
 from experiments.miniature.analysis.study import PAPER_ROUTERS, Study, TimePrediction, device_seconds, in_study
 from experiments.miniature.studies import MAIN, WEIGHTS_OF_RL
 from routelaw.figures.style import router_label
-from routelaw.fitting.claims import FAILS, HOLDS, OPEN, Claim
+from routelaw.fitting.claims import FAILS, HOLDS, OPEN, JudgedClaim
 from routelaw.fitting.noise import noise_floor
 from routelaw.report.page import Block, Bullets, Entry, Grid, Picture, Section, Text, render
 from routelaw.runs.table import FINISHED, last_status
@@ -33,12 +33,12 @@ class Material:
     """Everything that the page shows."""
 
     study: Study
-    claims: Sequence[Claim]
+    claims: Sequence[JudgedClaim]
     outlier: Outlier | None
     by_size: Mapping[str, Sequence[Change]]
     """Sizes without which some verdicts would be others."""
-    comparison_text: Sequence[Standing]
-    paper: Sequence[Standing]
+    laws: Sequence[LawResult]
+    paper: Sequence[LawResult]
     coefficients: Sequence[dict[str, Any]]
     scored: dict[str, Any] | None
     spending: pd.DataFrame
@@ -172,7 +172,7 @@ def _said_of(changed: Sequence[Change]) -> str:
     return ". ".join(f"{claim.claim.statement}: {verdict} instead of {claim.verdict}" for claim, verdict in changed)
 
 
-def _claims(claims: Sequence[Claim]) -> Grid:
+def _claims(claims: Sequence[JudgedClaim]) -> Grid:
     rows = []
     for claim in claims:
         ours = claim.ours
@@ -208,7 +208,7 @@ def _laws(m: Material) -> list[Block]:
             "has the noise of the next smaller one that has some."
         )
         blocks.append(Text(words, "soft"))
-    (ours, level), (theirs, their_level) = winner(list(m.comparison_text)), winner(list(m.paper))
+    (ours, level), (theirs, their_level) = winner(list(m.laws)), winner(list(m.paper))
     same = "the same law" if ours == theirs else "not the same law"
     blocks += [
         Text(
@@ -236,28 +236,28 @@ def _laws(m: Material) -> list[Block]:
 
 
 def _cells(m: Material, pick: str) -> Grid:
-    routers = list(dict.fromkeys(s.router for s in m.comparison_text))
-    laws = list(dict.fromkeys(s.law for s in m.comparison_text))
-    ours = {(s.law, s.router): s for s in m.comparison_text}
+    routers = list(dict.fromkeys(s.router for s in m.laws))
+    laws = list(dict.fromkeys(s.law for s in m.laws))
+    ours = {(s.law, s.router): s for s in m.laws}
     theirs = {(s.law, s.router): s for s in m.paper}
     rows = [[Entry(law), *(_cell(ours.get((law, r)), theirs.get((law, r)), pick, m) for r in routers)] for law in laws]
     return Grid(["law", *map(router_label, routers)], rows)
 
 
-def _cell(own: Standing | None, other: Standing | None, pick: str, m: Material) -> Entry:
+def _cell(own: LawResult | None, other: LawResult | None, pick: str, m: Material) -> Entry:
     if own is None:
         return Entry("–")
     if pick == "cut":
         return Entry(_cut(own) or "–", over=_cut(other))
     shown = [None if s is None else _error(s.leave_size_out) for s in (own, other)]
-    best = next(s for s in m.comparison_text if s.router == own.router)
+    best = next(s for s in m.laws if s.router == own.router)
     ends = [_error(end, 0) for end in (own.low, own.high)]
     span = " … ".join(end for end in ends if end)
     return Entry(shown[0] or "–", under=span, over=shown[1] or "",
                  tone="mine" if own is best else "bad" if own.behind else "")  # fmt: skip
 
 
-def _cut(own: Standing | None) -> str:
+def _cut(own: LawResult | None) -> str:
     if own is None or own.cut_below_trillion is None:
         return ""
     if not own.cut_below_trillion:

@@ -21,7 +21,7 @@ from experiments.miniature.analysis.claims_on_balance import (
 from experiments.miniature.analysis.laws import PAPER_LAW
 from experiments.miniature.analysis.study import Study
 from routelaw.figures.style import router_label
-from routelaw.fitting.claims import Claim
+from routelaw.fitting.claims import JudgedClaim
 from routelaw.fitting.matched_runs import PERCENT, VALIDATION
 from routelaw.report.page import Block, Bullets, Entry, Grid, Text
 
@@ -99,7 +99,7 @@ def _law_cell(row: Mapping[str, Any] | None, best: bool) -> Entry:
                  tone="mine" if best else "bad" if row["beyond_noise"] else "")  # fmt: skip
 
 
-def blocks_on_weights(study: Study, claims: Sequence[Claim]) -> list[Block]:
+def blocks_on_weights(study: Study, claims: Sequence[JudgedClaim]) -> list[Block]:
     lines = [f"{c.claim.statement}: {c.verdict}. {c.why[:1].upper()}{c.why[1:]}" for c in claims if c.claim in CLAIMS]
     blocks: list[Block] = [Bullets(lines)]
     if study.routing is None:

@@ -13,7 +13,6 @@ import argparse
 import json
 from collections.abc import Callable
 from dataclasses import asdict, replace
-from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +21,12 @@ from matplotlib.figure import Figure as Drawn
 from experiments.miniature.analysis import blind, figures_of_choices, figures_of_results
 from experiments.miniature.analysis.claims import Outlier, counts, decided_by_size, judge_all, largest_outlier
 from experiments.miniature.analysis.claims_on_losses import resampled
-from experiments.miniature.analysis.laws import Standing, comparison_text, floor_of, paper_standings, winner
+from experiments.miniature.analysis.laws import LawResult, compare_laws, floor_of, paper_results, winner
 from experiments.miniature.analysis.page import Material, build_page
 from experiments.miniature.analysis.preregistration import FILE, preregistration
 from experiments.miniature.analysis.study import Study, read_study, spending, time_predicted
-from experiments.miniature.studies import DATA, HERE, PREDICTIONS, TABLE
+from experiments.miniature.studies import DATA, HERE, PREDICTIONS, TABLE, run_program
+from routelaw.cli.output import finite
 from routelaw.errors import InputError
 from routelaw.figures.figure import Figure
 from routelaw.fitting.quantities import parameter_quantities
@@ -37,7 +37,7 @@ from routelaw.report.whole_folder import whole_folder
 def report(folder: Path, out: Path, *, price: float | None = None) -> dict[str, Any]:
     """Everything, written to `out`; returns the summary."""
     study = read_study(folder)
-    claims, made, paper = judge_all(study), comparison_text(study), paper_standings()
+    claims, made, paper = judge_all(study), compare_laws(study), paper_results()
     scored, outlier = _scored(study, folder / PREDICTIONS.name / FILE), largest_outlier(study, claims)
     by_size = decided_by_size(study, claims)
     with whole_folder(out, force=True) as place:
@@ -78,7 +78,7 @@ def _outlier(run: Outlier | None) -> dict[str, Any] | None:
     return {**asdict(replace(run, changed=())), "changed": [(c.as_dict(), verdict) for c, verdict in run.changed]}
 
 
-def _winner(made: list[Standing]) -> dict[str, Any]:
+def _winner(made: list[LawResult]) -> dict[str, Any]:
     best, level = winner(made)
     return {"law": best, "clearly behind on no router": level}
 
@@ -94,7 +94,7 @@ def _scored(study: Study, predictions: Path) -> dict[str, Any] | None:
 
 
 def _draw(
-    study: Study, made: list[Standing], paper: list[Standing], scored: dict[str, Any] | None, place: Path
+    study: Study, made: list[LawResult], paper: list[LawResult], scored: dict[str, Any] | None, place: Path
 ) -> tuple[list[Picture], list[tuple[str, str]]]:
     (place / "figures").mkdir()
     pictures, not_drawn = [], []
@@ -111,7 +111,7 @@ def _draw(
 
 
 def _figures(
-    study: Study, made: list[Standing], paper: list[Standing], scored: dict[str, Any] | None
+    study: Study, made: list[LawResult], paper: list[LawResult], scored: dict[str, Any] | None
 ) -> dict[str, tuple[str, str, Callable[[], Drawn]]]:
     def blind_test() -> Drawn:
         if scored is None:
@@ -188,17 +188,9 @@ def _coefficients(study: Study) -> list[dict[str, Any]]:
 
 
 def _write(path: Path, content: Any) -> None:
-    text = json.dumps(_finite(content), indent=1, ensure_ascii=False, allow_nan=False)
-    path.write_text(text + "\n", encoding="utf-8")
-
-
-def _finite(content: Any) -> Any:
     """JSON knows no infinity: an end that an interval does not have is null."""
-    if isinstance(content, dict):
-        return {key: _finite(value) for key, value in content.items()}
-    if isinstance(content, list | tuple):
-        return [_finite(value) for value in content]
-    return None if isinstance(content, float) and not isfinite(content) else content
+    text = json.dumps(finite(content), indent=1, ensure_ascii=False, allow_nan=False)
+    path.write_text(text + "\n", encoding="utf-8")
 
 
 def main() -> None:
@@ -217,4 +209,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

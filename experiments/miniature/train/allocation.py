@@ -21,7 +21,6 @@ import platform
 import random
 import shutil
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -47,6 +46,7 @@ from experiments.miniature.studies import (
     EndedRun,
     ended_in,
     recorded_in,
+    run_program,
 )
 from experiments.miniature.train.machine import machine_for
 from experiments.miniature.train.rates import FILE as CHOSEN
@@ -272,12 +272,8 @@ class Allocation:
         if file.is_file():
             first = json.loads(file.read_bytes())
             beginning = {name: first[name] for name in beginning}
-        about = {
-            "runs_at_a_time": machine.jobs,
-            "torch": torch.__version__,
-            "python": platform.python_version(),
-            **beginning,
-        }
+        made_by = {"torch": torch.__version__, "python": platform.python_version()}
+        about = {"runs_at_a_time": machine.jobs, **made_by, **beginning}
         file.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(json.dumps(about).encode(), file, force=True)
 
@@ -373,7 +369,4 @@ def say(words: str) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except InputError as error:
-        sys.exit(str(error))
+    run_program(main)

@@ -17,15 +17,13 @@ from __future__ import annotations
 
 import argparse
 import shutil
-import sys
 from collections.abc import Sequence
 from itertools import accumulate
 from pathlib import Path
 
 import pandas as pd
 
-from experiments.miniature.studies import DATA, HERE, SPEEDS, STUDIES, SWEEPS
-from routelaw.errors import InputError
+from experiments.miniature.studies import DATA, HERE, SPEEDS, STUDIES, SWEEPS, run_program
 from routelaw.files import write_atomically
 from routelaw.runs.store import Store
 from routelaw.specs.sizes import get_size
@@ -105,7 +103,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except InputError as error:
-        sys.exit(str(error))
+    run_program(main)

@@ -10,14 +10,13 @@ log rate against log N. Two digits of each are kept. Diverged runs count as infi
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from math import inf, log
 from pathlib import Path
 
 import numpy as np
 
-from experiments.miniature.studies import DATA, RATES, SWEEPS, EndedRun, recorded_in, specs_of
+from experiments.miniature.studies import DATA, RATES, SWEEPS, EndedRun, recorded_in, run_program, specs_of
 from routelaw.errors import InputError
 from routelaw.files import write_atomically
 from routelaw.specs.architecture import Architecture
@@ -110,14 +109,11 @@ def _log_params(size: str) -> float:
 
 
 def main() -> None:
-    try:
-        said = write_chosen(recorded_in(DATA))
-    except InputError as error:
-        sys.exit(str(error))
+    said = write_chosen(recorded_in(DATA))
     if said is None:
-        sys.exit("the runs of rates.toml have not all ended.")
+        raise InputError("the runs of rates.toml have not all ended.")
     print("\n".join(said))
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

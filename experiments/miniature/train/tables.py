@@ -31,7 +31,6 @@ import argparse
 import gzip
 import io
 import json
-import sys
 import tarfile
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -56,6 +55,7 @@ from experiments.miniature.studies import (
     SPECS,
     STUDIES,
     TABLE,
+    run_program,
     specs_in,
     studies_of_runs,
 )
@@ -248,16 +248,17 @@ def add_allocation(held: Path, table: Path) -> None:
     write_atomically(_csv(rows), table, force=True)
 
 
-if __name__ == "__main__":
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", type=Path, nargs="?", help="a store, or runs.tar.gz of an allocation")
     parser.add_argument("--out", type=Path, default=DATA)
     given = parser.parse_args()
-    try:
-        with opened(given.runs) if given.runs else nullcontext() as store:
-            for name, count in write_tables(store, given.out).items():
-                print(f"{given.out / name}: {count} rows")
-        if given.runs:
-            add_allocation(given.runs.with_name(HELD), given.out / ALLOCATIONS)
-    except InputError as error:
-        sys.exit(str(error))
+    with opened(given.runs) if given.runs else nullcontext() as store:
+        for name, count in write_tables(store, given.out).items():
+            print(f"{given.out / name}: {count} rows")
+    if given.runs:
+        add_allocation(given.runs.with_name(HELD), given.out / ALLOCATIONS)
+
+
+if __name__ == "__main__":
+    run_program(main)
