@@ -236,3 +236,16 @@ def test_on_the_released_losses(released: RunTable) -> None:
     # The release cannot tell these: its intervals are wide, or it has no such runs.
     unknown = {"lowest c", "e_max", "k front", "k speed", "interleaved", "balance", "schedule", "rl variants"}
     assert {name for name in unknown if claims[name] != OPEN} == set()
+
+
+def test_the_pace_of_runs_that_shared_the_device_is_no_speed() -> None:
+    study = drawn_study()
+    assert judge_one("k speed", study).verdict == "holds"
+    assert study.costs is not None
+    shared = replace(study, costs=study.costs.assign(runs_at_a_time=7))
+    assert judge_one("k speed", shared).why == "no speed of a model by itself was recorded"
+    slow = pd.DataFrame({"run_id": study.costs["run_id"], "tokens_per_second": 1e6})
+    timed = judge_one("k speed", replace(shared, speeds=slow))
+    assert timed.verdict == "does not hold"
+    assert timed.ours is not None
+    assert timed.ours.value == pytest.approx(1.0)

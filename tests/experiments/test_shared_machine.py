@@ -1,19 +1,21 @@
-"""Runs at a time: never more than there is memory for, whichever of them meet."""
+"""Runs at a time: never more than there is memory for, whichever meet; and how fast models are by themselves."""
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
-from experiments.miniature.studies import specs_of
+from experiments.miniature.studies import SWEEPS, specs_of
 from experiments.miniature.train import machine as machine_module
-from experiments.miniature.train.machine import fitting_jobs, largest_at_once, machine_for
+from experiments.miniature.train.allocation import build_quick_corpora
+from experiments.miniature.train.machine import fitting_jobs, largest_at_once, machine_for, measured
 from routelaw.runs.store import Store
 from routelaw.specs.footprint import footprint_of
 from routelaw.specs.run import ExecutionSpec
 from routelaw.sweeps.memory import AvailableMemory, RequiredMemory, required_memory
-from routelaw.sweeps.sweep import PlannedRun
+from routelaw.sweeps.sweep import PlannedRun, read_sweep
 
 GB = 10**9
 H200, HOST, DISK = AvailableMemory(149 * GB, 137 * GB), AvailableMemory(None, 137 * GB), 10**13
@@ -65,3 +67,15 @@ def test_an_allocation_has_as_many_as_fit_here(tmp_path: Path, monkeypatch: pyte
     machine, words = machine_for(runs, Store(tmp_path), 3)
     assert machine.jobs < 3
     assert f"{machine.jobs} runs at a time, not 3: the largest needs" in words
+
+
+@pytest.mark.long
+def test_speeds_of_runs_are_measured(tmp_path: Path) -> None:
+    place = tmp_path / "experiments" / "miniature" / "sweeps"
+    shutil.copytree(SWEEPS, place)
+    build_quick_corpora(tmp_path / "out" / "miniature")
+    small = read_sweep(place / "quick.toml").runs[0]
+    (large,) = read_sweep(place / "quick.toml", overrides={"model.size": "0.8M", "router.name": "dense"}).runs
+    found = measured([small, large], Store(tmp_path / "runs"))
+    assert list(found["run_id"]) == [small.spec.run_id, large.spec.run_id]
+    assert (found["tokens_per_second"] > 0).all()
