@@ -69,7 +69,7 @@ figures: $(STAMP)  ## redraw our own runs into out/miniature/report, and the pap
 	$(MAKE) --no-print-directory -j 2 figures-of-ours figures-of-paper
 
 figures-of-ours:
-	$(BIN)/python -m experiments.miniature.report --out out/miniature/report --price $(PRICE)
+	$(BIN)/python -m experiments.miniature.analysis.report --out out/miniature/report --price $(PRICE)
 
 figures-of-paper:
 	@if [ -n "$(DATA)" ] || $(BIN)/routelaw data where --json | grep -q '"present": true'; then \

@@ -19,6 +19,7 @@ from routelaw.specs.run import RunSpec
 from routelaw.sweeps.sweep import Sweep, read_sweep
 
 HERE = Path(__file__).parent
+SWEEPS = HERE / "paper"
 PAPER, MINIATURE = "paper.toml", "miniature.toml"
 FORWARD_AND_BACKWARD = 3
 """A backward pass costs about two forward ones."""
@@ -28,7 +29,7 @@ VOCABULARY = 2048
 
 def studies() -> list[Path]:
     """Sweep files but for the two bases, the main sweep first."""
-    files = [path for path in HERE.glob("*.toml") if path.name not in (PAPER, MINIATURE)]
+    files = [path for path in SWEEPS.glob("*.toml") if path.name not in (PAPER, MINIATURE)]
     return sorted(files, key=lambda path: (path.stem != "main", path.stem))
 
 
@@ -36,7 +37,7 @@ def on_base(study: Path, base: str) -> Sweep:
     """The study with its one line changed, in a copy. No corpus has to be there."""
     corpus: Any = SimpleNamespace(vocabulary=VOCABULARY, id="")
     with TemporaryDirectory() as folder:
-        for path in HERE.glob("*.toml"):
+        for path in SWEEPS.glob("*.toml"):
             text = path.read_text(encoding="utf-8").replace(f'base = "{PAPER}"', f'base = "{base}"')
             (Path(folder) / path.name).write_text(text, encoding="utf-8")
         return read_sweep(Path(folder) / study.name, opened=lambda _: corpus)
@@ -74,7 +75,7 @@ def table() -> Iterator[str]:
             specs = {run.spec.run_id: run.spec for run in on_base(path, base).runs}
             cells.append(_cells(specs.values()))
             known |= specs
-        yield f"| {question(path)} | [{path.name}]({path.name}) | {' | '.join(cells)} |"
+        yield f"| {question(path)} | [{path.name}]({path.relative_to(HERE)}) | {' | '.join(cells)} |"
     yield f"| all of them, each run once | | {' | '.join(_cells(known.values()) for known in distinct.values())} |"
     for path in sorted(HERE.glob("*.py")):
         yield f"| {question(path)} | [{path.name}]({path.name}) | – | – | – | {cost(path)} |"

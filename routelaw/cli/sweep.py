@@ -38,7 +38,7 @@ BACKENDS = ("local", "ray")
 
 def sweep(
     file: Annotated[
-        Path, typer.Argument(help="A TOML file: a base run and grids. experiments/ has those of the paper.")
+        Path, typer.Argument(help="A TOML file: a base run and grids. experiments/paper/ has those of the paper.")
     ],
     store: Annotated[Path, typer.Option(help="Folder of the runs.")] = Path("runs"),
     corpus: Annotated[Path | None, typer.Option(help="A corpus to use instead of the file's.")] = None,

@@ -268,7 +268,7 @@ def test_a_killed_build_is_no_corpus(tmp_path: Path) -> None:
     assert killed >= 1
 
 
-LARGE_MODEL = Path(__file__).parents[2] / "experiments" / "miniature" / "tokenizer.model"
+LARGE_MODEL = Path(__file__).parents[2] / "experiments" / "miniature" / "data" / "tokenizer.model"
 FROM_NOWHERE = """
 import sys
 from routelaw.corpus import build_corpus, fragments

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from experiments.miniature.study import BALANCE_DEFAULTS, Study, plain
+from experiments.miniature.analysis.study import BALANCE_DEFAULTS, Study, plain
 from routelaw.laws import get_law
 from routelaw.runs.table import RunTable
 from routelaw.specs.run import ModelSpec, RouterSpec, RunSpec, TrainSpec

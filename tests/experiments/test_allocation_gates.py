@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import tarfile
 import time
 from collections.abc import Iterator, Sequence
@@ -14,11 +15,10 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
-from experiments.miniature import allocation
-from experiments.miniature.allocation import Allocation
-from experiments.miniature.ended import Ended, recorded_in, specs_in
-from experiments.miniature.studies import HERE, MAIN, specs_of
-from experiments.miniature.table import add_allocation, write_tables
+from experiments.miniature.studies import DATA, HERE, MAIN, SWEEPS, EndedRun, recorded_in, specs_in, specs_of
+from experiments.miniature.train import allocation
+from experiments.miniature.train.allocation import Allocation
+from experiments.miniature.train.tables import add_allocation, write_tables
 from routelaw.errors import InputError
 from routelaw.runs.files import decompress, read_runs
 from routelaw.runs.store import Store
@@ -96,10 +96,10 @@ def ids(*studies: str, router: str = "") -> set[str]:
     return {spec.run_id for spec in every if router in ("", spec.router.name)}
 
 
-def tried(best: str) -> dict[str, Ended]:
+def tried(best: str) -> dict[str, EndedRun]:
     """All of rl_weights, one of its variants better than the others."""
     specs = specs_of(WEIGHTS, CORPUS, VOCABULARY)
-    return {spec.run_id: Ended(spec, 3.0 if spec.variant == best else 4.0) for spec in specs}
+    return {spec.run_id: EndedRun(spec, 3.0 if spec.variant == best else 4.0) for spec in specs}
 
 
 CHOSEN = next(spec.variant for spec in specs_of(MAIN, CORPUS, VOCABULARY) if spec.router.name == "rl-r")
@@ -137,11 +137,10 @@ def test_rl_r_waits_until_the_best_of_those_tried_is_chosen(workers: Workers, tm
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    """Sweep files that predictions can be laid beside."""
-    made = tmp_path / "sweeps"
-    made.mkdir()
-    for file in HERE.glob("*.toml"):
-        (made / file.name).write_bytes(file.read_bytes())
+    """Sweep files, and a folder for predictions."""
+    made = tmp_path / "miniature"
+    shutil.copytree(SWEEPS, made / "sweeps")
+    (made / "predictions").mkdir()
     return made
 
 
@@ -149,7 +148,7 @@ def test_a_run_that_was_killed_over_keeps_its_first_beginning(
     workers: Workers, tmp_path: Path, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spec = specs_of(MAIN, CORPUS, VOCABULARY)[0]
-    (place / "predictions.json").write_text("{}")
+    (place / "predictions" / "predictions.json").write_text("{}")
     first = going(tmp_path, place)
     workers.events = [Started(spec.run_id)]
     monkeypatch.setattr(first, "record", lambda: None)  # killed before it could
@@ -157,7 +156,7 @@ def test_a_run_that_was_killed_over_keeps_its_first_beginning(
     begun = json.loads((tmp_path / "begun" / f"{spec.run_id}.json").read_text())
     assert begun["committed"] == "cannot be checked", "there is no repository"
 
-    (place / "predictions.json").write_text('{"size": "8M"}')
+    (place / "predictions" / "predictions.json").write_text('{"size": "8M"}')
     monkeypatch.setattr(
         Allocation, "_beginning", lambda _: dict.fromkeys(("began", "predictions", "committed"), "later")
     )
@@ -223,12 +222,12 @@ def test_a_run_of_no_study_is_kept_apart(tmp_path: Path) -> None:
 
 
 def test_studies_in_the_committed_tables_are_those_of_the_sweep_files(tmp_path: Path) -> None:
-    """If not, a sweep file was changed since: `python -m experiments.miniature.table` looks them up again."""
+    """If not, a sweep file was changed since: `python -m experiments.miniature.train.tables` looks them up again."""
     names = ("runs.csv.gz", "rates.csv.gz", "routing.csv.gz", "costs.csv", "specs.jsonl")
     for name in names:
-        (tmp_path / name).write_bytes((HERE / name).read_bytes())
-    assert write_tables(None, tmp_path)["specs.jsonl"] == len(specs_in(HERE))
-    before, after = ([decompress((folder / name).read_bytes(), name) for name in names] for folder in (HERE, tmp_path))
+        (tmp_path / name).write_bytes((DATA / name).read_bytes())
+    assert write_tables(None, tmp_path)["specs.jsonl"] == len(specs_in(DATA))
+    before, after = ([decompress((folder / name).read_bytes(), name) for name in names] for folder in (DATA, tmp_path))
     assert [name for name, old, new in zip(names, before, after, strict=True) if old != new] == []
     with pytest.raises(InputError, match="no run has ended"):
         write_tables(None, tmp_path / "nothing")
@@ -238,14 +237,14 @@ def test_every_run_of_the_committed_tables_is_of_a_study(tmp_path: Path) -> None
     """And adding to them leaves the others as they are."""
     names = ("runs.csv.gz", "rates.csv.gz", "costs.csv", "specs.jsonl")
     for name in names:
-        (tmp_path / name).write_bytes((HERE / name).read_bytes())
-    known = next(iter(specs_in(HERE).values()))
+        (tmp_path / name).write_bytes((DATA / name).read_bytes())
+    known = next(iter(specs_in(DATA).values()))
     new = replace(known, train=replace(known.train, learning_rate=0.5))
     ends(Store(tmp_path / "store"), new)
     write_tables(Store(tmp_path / "store"), tmp_path)
     assert read_runs(tmp_path / "runs_of_no_study.csv.gz").frame["run_id"].tolist() == [new.run_id]
     for name in names[:3]:
-        before, after = (pd.read_csv(folder / name, dtype=str) for folder in (HERE, tmp_path))
+        before, after = (pd.read_csv(folder / name, dtype=str) for folder in (DATA, tmp_path))
         after = after[after["run_id"] != new.run_id].reset_index(drop=True)
         same = [column for column in before if column != "studies"]  # looked up again
         pd.testing.assert_frame_equal(after[same], before[same])

@@ -11,10 +11,10 @@ import pandas as pd
 import pytest
 from drawn_runs import World, drawn_studies, true_frame, with_noise
 
-from experiments.miniature import blind, laws
-from experiments.miniature.page_on_blind import blocks_on_blind
+from experiments.miniature.analysis import blind, laws
+from experiments.miniature.analysis.page_sections import blocks_on_blind
+from experiments.miniature.analysis.study import Study, plain
 from experiments.miniature.studies import specs_of
-from experiments.miniature.study import Study, plain
 from routelaw.errors import InputError
 from routelaw.fitting.noise import NoiseFloor
 from routelaw.runs.files import read_runs, write_runs

@@ -8,9 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from experiments.miniature.claims_on_training import gap_by_length
-from experiments.miniature.ended import TABLE
-from experiments.miniature.figures_of_choices import (
+from experiments.miniature.analysis.claims_on_training import gap_by_length
+from experiments.miniature.analysis.figures_of_choices import (
     draw_rates,
     draw_rl_weights,
     draw_temperature,
@@ -18,10 +17,11 @@ from experiments.miniature.figures_of_choices import (
     rl_weights,
     temperatures,
 )
-from experiments.miniature.figures_of_studies import draw_lengths
-from experiments.miniature.studies import HERE, specs_of
-from experiments.miniature.study import Study, final_rows, plain
+from experiments.miniature.analysis.figures_of_results import draw_lengths
+from experiments.miniature.analysis.study import Study, plain
+from experiments.miniature.studies import DATA, TABLE, specs_of
 from routelaw.errors import InputError
+from routelaw.fitting.matched_runs import final_rows
 from routelaw.runs.files import read_runs
 from routelaw.runs.table import RunTable
 
@@ -110,10 +110,10 @@ def test_without_such_runs_nothing_is_drawn() -> None:
             draw(bare)
 
 
-@pytest.mark.skipif(not (HERE / TABLE).is_file(), reason="no runs of the miniature are committed")
+@pytest.mark.skipif(not (DATA / TABLE).is_file(), reason="no runs of the miniature are committed")
 def test_the_weights_that_were_chosen_are_the_best_that_were_tried() -> None:
     """By the mean of the losses at the two E, as chosen.toml says."""
-    last = final_rows(read_runs(HERE / TABLE))
+    last = final_rows(read_runs(DATA / TABLE))
     tried = last[last["studies"].fillna("").str.split().map(lambda own: "rl_weights" in own)]
     losses = tried.pivot_table(index="variant", columns="experts", values="loss_validation").dropna()
     assert list(losses.columns) == [8, 64]

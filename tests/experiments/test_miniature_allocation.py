@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,13 +19,10 @@ from unittest.mock import Mock
 
 import pytest
 
-from experiments.miniature.allocation import Allocation, main
-from experiments.miniature.corpora import build_quick_corpora
-from experiments.miniature.ended import ended_in, recorded_in
-from experiments.miniature.packing import PACKED, opened, pack, unpack
-from experiments.miniature.rates import write_chosen
-from experiments.miniature.studies import HERE, MAIN, OF_LARGEST, specs_of
-from experiments.miniature.table import write_tables
+from experiments.miniature.studies import DATA, HERE, MAIN, OF_LARGEST, SWEEPS, ended_in, recorded_in, specs_of
+from experiments.miniature.train.allocation import Allocation, build_quick_corpora, main
+from experiments.miniature.train.rates import write_chosen
+from experiments.miniature.train.tables import PACKED, opened, pack, unpack, write_tables
 from routelaw.errors import InputError
 from routelaw.runs.files import read_runs
 from routelaw.runs.store import Store
@@ -32,14 +30,15 @@ from routelaw.specs.files import to_mapping
 from routelaw.sweeps.progress import Started
 
 QUICK_RUNS = 5
-TABLES = Path("experiments", "miniature")
+PLACE = Path("experiments", "miniature")
+TABLES = PLACE / "data"
 PATIENCE = 300
 
 
 def allocation(root: Path, *more: object) -> subprocess.Popen[str]:
     words = ("--quick", "--minutes", "10", "--jobs", "1", "--root", root, "--out", root / "packed", *more)
     known = {**os.environ, "PYTHONPATH": str(HERE.parents[1]), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "experiments.miniature.allocation", *map(str, words)]
+    command = [sys.executable, "-m", "experiments.miniature.train.allocation", *map(str, words)]
     return subprocess.Popen(command, env=known, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
@@ -79,10 +78,8 @@ def contents(file: Path) -> dict[str, bytes]:
 def test_a_run_that_ends_while_workers_are_stopped_is_recorded_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place, store = tmp_path / "experiments" / "miniature", Store(tmp_path / "runs")
-    place.mkdir(parents=True)
-    for name in ("quick.toml", "recipe.toml"):
-        (place / name).write_bytes((HERE / name).read_bytes())
+    place, store = tmp_path / PLACE, Store(tmp_path / "runs")
+    shutil.copytree(SWEEPS, place / "sweeps")
     build_quick_corpora(tmp_path / "out" / "miniature")
     going = Allocation(store, place, jobs=2, until=time.monotonic() + PATIENCE)
     first, second, *_ = going.planned(["quick"]).values()
@@ -101,7 +98,7 @@ def test_a_run_that_ends_while_workers_are_stopped_is_recorded_too(
             (folder / "result.json").write_text(json.dumps(result))
             (folder / "evaluations.jsonl").touch()
 
-    monkeypatch.setattr("experiments.miniature.allocation.run_local", local)
+    monkeypatch.setattr("experiments.miniature.train.allocation.run_local", local)
     assert going.train(["quick"]) == {}
     about = json.loads((store.path / first.spec.run_id / "allocation.json").read_text())
     assert about["runs_at_a_time"] == 2
@@ -199,10 +196,10 @@ def test_runs_of_another_text_are_refused(allocations: tuple[Path, Path], tmp_pa
     place = tmp_path / TABLES
     place.mkdir(parents=True)
     for name in ("runs.csv.gz", "rates.csv.gz", "specs.jsonl"):
-        (place / name).write_bytes((HERE / name).read_bytes())
+        (place / name).write_bytes((DATA / name).read_bytes())
     with pytest.raises(InputError, match="another text"):
         tabled(allocations[0], place)
-    assert (place / "specs.jsonl").read_bytes() == (HERE / "specs.jsonl").read_bytes()
+    assert (place / "specs.jsonl").read_bytes() == (DATA / "specs.jsonl").read_bytes()
     other = allocation(tmp_path)
     words = other.communicate(timeout=PATIENCE)[0]
     assert other.returncode == 1
@@ -215,7 +212,7 @@ def test_a_run_counts_as_trained_once_all_tables_have_it(
 ) -> None:
     tabled(allocations[0], tmp_path)
     before = recorded_in(tmp_path)
-    writing = "experiments.miniature.table.write_atomically"
+    writing = "experiments.miniature.train.tables.write_atomically"
     with monkeypatch.context() as patch:
         patch.setattr(writing, Mock(side_effect=KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):

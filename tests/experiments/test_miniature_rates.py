@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from experiments.miniature.ended import ended_in, recorded_in
-from experiments.miniature.rates import OTHERS, best_rate, chosen, losses_of, rendered, write_chosen
-from experiments.miniature.studies import HERE, RATES, specs_of
+from experiments.miniature.studies import DATA, RATES, SWEEPS, ended_in, recorded_in, specs_of
+from experiments.miniature.train.rates import OTHERS, best_rate, chosen, losses_of, rendered, write_chosen
 from routelaw.files import read_toml
 from routelaw.runs.store import Store
 from routelaw.specs.counting import dense_params
@@ -45,7 +44,7 @@ def test_a_power_of_n_is_carried_on_to_the_other_sizes() -> None:
 def test_the_file_that_is_written_has_the_form_of_the_one_that_is_there(tmp_path: Path) -> None:
     rates = {"0.8M": 0.008, "2M": 0.006, "3M": 0.004, "8M": 0.003, "20M": 0.002}
     (tmp_path / "chosen_rates.toml").write_text(rendered(rates, "for a test."))
-    written, there = (read_toml(folder / "chosen_rates.toml") for folder in (tmp_path, HERE))
+    written, there = (read_toml(folder / "chosen_rates.toml") for folder in (tmp_path, SWEEPS))
     assert written["train"]["learning_rate"] == rates["2M"]
     assert [rule["set"]["train"]["learning_rate"] for rule in written["where"]] == list(rates.values())
     assert written["base"] == there["base"]
@@ -70,12 +69,12 @@ def test_the_runs_of_a_store_choose_the_rates(tmp_path: Path) -> None:
         "0.8M: 0.003", "2M: 0.003 (by the line)", "3M: 0.003", "8M: 0.003", "20M: 0.003 (by the line)",
     ]  # fmt: skip
     for name in ("recipe.toml", "chosen.toml", "main.toml"):
-        (tmp_path / name).write_bytes((HERE / name).read_bytes())
+        (tmp_path / name).write_bytes((SWEEPS / name).read_bytes())
     assert {spec.train.learning_rate for spec in specs_of("main", "c", 8192, tmp_path)} == {3e-3}
     (store.path / spec.run_id / "result.json").unlink()
     assert losses_of(ended_in(store)) == {}
 
 
 def test_the_committed_rates_are_those_of_the_committed_runs(tmp_path: Path) -> None:
-    assert write_chosen(recorded_in(HERE), tmp_path / "chosen_rates.toml")
-    assert (tmp_path / "chosen_rates.toml").read_bytes() == (HERE / "chosen_rates.toml").read_bytes()
+    assert write_chosen(recorded_in(DATA), tmp_path / "chosen_rates.toml")
+    assert (tmp_path / "chosen_rates.toml").read_bytes() == (SWEEPS / "chosen_rates.toml").read_bytes()

@@ -14,15 +14,13 @@ import pandas as pd
 import pytest
 from drawn_runs import World, drawn_costs, drawn_routing, true_frame, with_noise
 
-from experiments.miniature import blind, figures_of_laws, figures_of_studies, laws, page, report
-from experiments.miniature.claim import HOLDS
-from experiments.miniature.claims import TESTS, judge_one
-from experiments.miniature.effects import mean_effect, slope_effect
-from experiments.miniature.laws import Standing, paper_standings, winner
-from experiments.miniature.spending import device_seconds
-from experiments.miniature.study import Study, plain
+from experiments.miniature.analysis import blind, figures_of_results, laws, page, report
+from experiments.miniature.analysis.claims import CLAIMS, judge_one
+from experiments.miniature.analysis.laws import LawResult, paper_results, winner
+from experiments.miniature.analysis.study import Study, device_seconds, plain
+from routelaw.fitting.claims import HOLDS
 from routelaw.fitting.intervals import small_sample_probability
-from routelaw.fitting.noise import NoiseFloor, noise_floor
+from routelaw.fitting.noise import noise_floor
 from routelaw.runs.files import write_runs
 from routelaw.runs.table import RunTable
 
@@ -52,9 +50,10 @@ def test_everything_is_written(quick: None, tmp_path: Path, monkeypatch: pytest.
     small = with_noise(true_frame(world), world.noise, 0)
     largest = true_frame(World(studies=False, seeds=False), ("20M",))
     said = blind.predict(Study(plain(RunTable.from_frame(small, "small"))), largest.drop_duplicates("run_id"))
-    folder, out = tmp_path / "data", tmp_path / "out"
+    folder, predictions, out = tmp_path / "data", tmp_path / "predictions", tmp_path / "out"
     folder.mkdir()
-    (folder / "predictions.json").write_text(json.dumps(said))
+    predictions.mkdir()
+    (predictions / "predictions.json").write_text(json.dumps(said))
     both = pd.concat([small, with_noise(largest, world.noise, 1)])
     write_runs(RunTable.from_frame(both, "all"), folder / "runs.csv.gz")
     costs = drawn_costs(both, world).assign(runs_at_a_time=4)
@@ -62,13 +61,13 @@ def test_everything_is_written(quick: None, tmp_path: Path, monkeypatch: pytest.
     costs[["run_id", "tokens_per_second"]].to_csv(folder / "speeds.csv", index=False)
     drawn_routing(world).to_csv(folder / "routing.csv.gz", index=False)
     time_predicted = [{"run_id": r, "seconds": s / 8} for r, s in zip(costs["run_id"], costs["seconds"], strict=True)]
-    (folder / "predicted_main.json").write_text(json.dumps({"runs": time_predicted}))
+    (predictions / "predicted_main.json").write_text(json.dumps({"runs": time_predicted}))
 
-    monkeypatch.setattr(sys, "argv", ["report", str(folder), "--out", str(out), "--price", "2"])
+    monkeypatch.setattr(sys, "argv", ["report", str(tmp_path), "--out", str(out), "--price", "2"])
     report.main()
     assert "24 holds" in capsys.readouterr().out
     claims = json.loads((out / "claims.json").read_text())
-    assert [c["name"] for c in claims] == [test.said.name for test in TESTS]
+    assert [c["name"] for c in claims] == [claim.name for claim in CLAIMS]
     assert all(c["verdict"] == HOLDS and c["ours"]["low"] <= c["ours"]["high"] for c in claims)
     summary = json.loads((out / "summary.json").read_text())
     assert summary["winner"]["ours"]["law"] == "saturated"  # the law that the runs were drawn from
@@ -112,7 +111,8 @@ def test_without_a_table_there_is_nothing_to_say(tmp_path: Path, monkeypatch: py
 def test_a_table_of_the_main_sweep_alone(quick: None, tmp_path: Path) -> None:
     """No studies, no seeds, no costs, nothing predicted: a page that says so."""
     frame = with_noise(true_frame(World(studies=False, seeds=False)), 3e-4, 0)
-    write_runs(RunTable.from_frame(frame, "main"), tmp_path / "runs.csv.gz")
+    (tmp_path / "data").mkdir()
+    write_runs(RunTable.from_frame(frame, "main"), tmp_path / "data" / "runs.csv.gz")
     figures = tmp_path / "out" / "figures"
     figures.mkdir(parents=True)
     for name in ("seeds.png", "main.png", "mine.png"):
@@ -136,8 +136,8 @@ def test_an_interval_without_ends_is_still_json(tmp_path: Path) -> None:
 
 def test_laws_on_the_papers_runs_are_as_committed(quick: None, released: RunTable) -> None:
     """What stands in paper_laws.json is what its command gives; a size left out needs no draws."""
-    now = {(s.law, s.router): s.leave_size_out for s in laws.comparison_text(Study(plain(released)))}
-    then = {(s.law, s.router): s.leave_size_out for s in paper_standings() if s.law in QUICK_LAWS}
+    now = {(s.law, s.router): s.leave_size_out for s in laws.compare_laws(Study(plain(released)))}
+    then = {(s.law, s.router): s.leave_size_out for s in paper_results() if s.law in QUICK_LAWS}
     assert now.keys() == then.keys()
     assert all(now[key] == pytest.approx(then[key], rel=0.02) for key in then)
     # Computed independently of this code, in 1e-4.
@@ -146,8 +146,8 @@ def test_laws_on_the_papers_runs_are_as_committed(quick: None, released: RunTabl
 
 
 def test_the_winner_is_judged_on_all_routers() -> None:
-    def one(law: str, router: str, error: float | None) -> Standing:
-        return Standing(law, router, 4, 20, 0.001, error, None, None, False, None)
+    def one(law: str, router: str, error: float | None) -> LawResult:
+        return LawResult(law, router, 4, 20, 0.001, error, None, None, False, None)
 
     made = [one("a", "hash", 0.002), one("a", "rl-r", 0.002), one("b", "hash", 0.001), one("b", "rl-r", None)]
     assert winner(made) == ("a", ["a"])
@@ -172,12 +172,12 @@ def test_a_law_that_is_wrong_by_decades_is_behind_however_few_sizes_there_are(mo
 
 def test_an_interval_that_reaches_zero_is_drawn_and_said() -> None:
     """The least certain of all must not look exact."""
-    own = Standing("separable", "hash", 3, 24, 0.001, 0.0057, 0.0, 0.1076, False, None)
-    picture = figures_of_laws.draw_ranking([own], [], None)
+    own = LawResult("separable", "hash", 3, 24, 0.001, 0.0057, 0.0, 0.1076, False, None)
+    picture = figures_of_results.draw_ranking([own], [], None)
     (bars,) = picture.axes[0].collections
     (((low, _), (high, _)),) = bars.get_segments()
-    assert (low, high) == (figures_of_laws.LEAST, figures_of_laws.SHOWN)
-    material = SimpleNamespace(comparison_text=[own])
+    assert (low, high) == (figures_of_results.LEAST, figures_of_results.SHOWN)
+    material = SimpleNamespace(laws=[own])
     cell = page._cell(own, replace(own, leave_size_out=35.0), "error", material)
     assert (cell.text, cell.under, cell.over) == ("57.0", "0 … over 1000", "over 1000")
 
@@ -208,7 +208,7 @@ def test_some_laws_have_no_size_where_routing_ends() -> None:
 def test_a_probability_that_no_draw_shows_is_a_bound(
     probability: float | None, share: float | None, words: str
 ) -> None:
-    own = Standing("saturated", "hash", 6, 32, 0.001, 0.002, None, None, False, probability, share)
+    own = LawResult("saturated", "hash", 6, 32, 0.001, 0.002, None, None, False, probability, share)
     assert page._cut(own) == words
 
 
@@ -241,7 +241,7 @@ def test_seeds_of_several_sizes_have_a_panel_and_a_noise_each() -> None:
     counts = {name: seeded[name] * more for name in ("active_params", "total_params", "flops_per_token")}
     other = seeded.assign(size="9M", **counts, run_id=seeded["run_id"] + "-9M", loss_validation=further)
     study = Study(plain(RunTable.from_frame(pd.concat([frame, other]), "both")))
-    panels = figures_of_studies.draw_seeds(study).axes
+    panels = figures_of_results.draw_seeds(study).axes
     assert [panel.get_title() for panel in panels] == [size, "9M"]
     models = [[line for line in panel.lines if line.get_marker() != "None"] for panel in panels]
     ends = [{line.get_label(): line.get_ydata()[-1] for line in lines} for lines in models]
@@ -277,18 +277,3 @@ def test_sizes_and_seeds_that_have_not_ended_have_no_noise_of_their_own() -> Non
     assert largest not in study.active_params
     assert laws.floor_of(study).sd == pytest.approx(whole.noise(*whole.seeded_sizes).sd)
     assert judge_one("routing helps", study).ours is not None
-
-
-def test_an_interval_has_the_noise_of_each_size_by_its_runs() -> None:
-    """The noise of a size with one pair and one with four is that of the mean of their means."""
-    sds = {"small": 3e-3, "large": 1e-3}
-    floors = {name: NoiseFloor(sd, 1e9, sd, sd, 3, 0.1, 3.0) for name, sd in sds.items()}
-    effect = mean_effect(np.zeros(5), ["small", *["large"] * 4], floors.get)
-    error = np.sqrt(2 * 3e-3**2 + 2 * 1e-3**2 / 4) / 2
-    assert effect.high == pytest.approx(1.645 * error, rel=1e-3)
-    x = np.array([0.0, 1.0, 3.0])
-    drawn = np.random.default_rng(0).normal(0, 1, (200_000, 3)) * [3e-3, 1e-3, 1e-3]
-    slopes = drawn @ (x - x.mean()) / ((x - x.mean()) ** 2).sum()
-    of_slope = slope_effect(x, np.zeros(3), ["small", "large", "large"], 1.0, floors.get)
-    assert of_slope.high == pytest.approx(1.645 * slopes.std(), rel=0.01)
-    assert mean_effect(np.zeros(2), ["small", "other"], floors.get).high == np.inf, "without seeds nothing is known"

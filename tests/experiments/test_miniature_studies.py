@@ -9,8 +9,19 @@ from itertools import product
 
 import pytest
 
-from experiments.miniature.studies import HERE, LARGEST, ON_REQUEST, QUICK, RATES, STUDIES, specs_of
-from experiments.miniature.study import BALANCE_DEFAULTS
+from experiments.miniature.analysis.study import BALANCE_DEFAULTS
+from experiments.miniature.studies import (
+    DATA,
+    HERE,
+    LARGEST,
+    ON_REQUEST,
+    PREDICTIONS,
+    QUICK,
+    RATES,
+    STUDIES,
+    SWEEPS,
+    specs_of,
+)
 from routelaw.routers.router import router_class
 from routelaw.specs.run import RunSpec
 from routelaw.training.checks import check_split
@@ -47,7 +58,7 @@ def specs(study: str) -> list[RunSpec]:
 
 
 def test_every_file_is_in_the_order_of_work() -> None:
-    assert {path.stem for path in HERE.glob("*.toml")} == {*STUDIES, *BASES, QUICK}
+    assert {path.stem for path in SWEEPS.glob("*.toml")} == {*STUDIES, *BASES, QUICK}
     assert set(STUDIES) == set(RUNS)
     assert STUDIES[0] == RATES
     assert STUDIES[-len(ON_REQUEST) :] == ON_REQUEST
@@ -56,11 +67,11 @@ def test_every_file_is_in_the_order_of_work() -> None:
 @EVERY
 def test_runs_are_as_many_as_said_and_none_would_be_refused(study: str) -> None:
     found = specs(study)
-    text = (HERE / f"{study}.toml").read_text(encoding="utf-8")
+    text = (SWEEPS / f"{study}.toml").read_text(encoding="utf-8")
     assert len({spec.run_id for spec in found}) == RUNS[study]
     assert re.search(rf"^# {RUNS[study]} runs", text, re.MULTILINE)
     assert "?" in text.partition("#\n")[0]
-    assert f"#     routelaw sweep experiments/miniature/{study}.toml\n" in text
+    assert f"#     routelaw sweep experiments/miniature/sweeps/{study}.toml\n" in text
     for spec in found:
         check_split(spec, 1)
         if spec.routed_blocks:
@@ -80,14 +91,14 @@ def test_the_readme_counts_them_too() -> None:
         known |= own
 
 
-def test_the_readme_says_what_was_foretold() -> None:
+def test_the_readme_says_what_was_predicted() -> None:
     text = (HERE / "README.md").read_text(encoding="utf-8")
     said = re.findall(r"^\| \[(\w+)\.toml\].*? \| \d+ \| \d+ \| ([\d.]+) \|", text, re.MULTILINE)
-    corpus = json.loads((HERE / "specs.jsonl").read_text(encoding="utf-8").partition("\n")[0])["spec"]["corpus"]
+    corpus = json.loads((DATA / "specs.jsonl").read_text(encoding="utf-8").partition("\n")[0])["spec"]["corpus"]
     known = {spec.run_id for spec in specs_of(RATES, corpus, 8192)}
     for study, minutes in said:
         if study != RATES:  # trained before anything was written down
-            time_predicted = json.loads((HERE / f"predicted_{study}.json").read_text(encoding="utf-8"))["runs"]
+            time_predicted = json.loads((PREDICTIONS / f"predicted_{study}.json").read_text(encoding="utf-8"))["runs"]
             assert {run["run_id"] for run in time_predicted} == {spec.run_id for spec in specs_of(study, corpus, 8192)}
             new = sum(run["seconds"] for run in time_predicted if run["run_id"] not in known)
             assert float(minutes) == pytest.approx(new / 60, abs=0.051), study

@@ -8,29 +8,30 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from drawn_runs import LAWS, SIZES, World, drawn_studies, drawn_study, law_of
+from drawn_runs import LAWS, World, drawn_studies, drawn_study, law_of
 
-from experiments.miniature import claims_on_coefficients
-from experiments.miniature.claim import FAILS, HOLDS, OPEN, Claim, Effect, weakest
-from experiments.miniature.claims import TESTS, counts, judge_all, judge_one
-from experiments.miniature.study import ALL_BUT_SEED, Study, parts_of, plain
+from experiments.miniature.analysis import claims_on_losses
+from experiments.miniature.analysis.claims import CLAIMS, counts, judge_all, judge_one
+from experiments.miniature.analysis.study import Study, parts_of, plain
+from routelaw.fitting.claims import FAILS, HOLDS, OPEN, JudgedClaim
+from routelaw.fitting.matched_runs import ALL_BUT_SEED
 from routelaw.runs.table import RunTable
 
-NAMES = [test.said.name for test in TESTS]
+NAMES = [claim.name for claim in CLAIMS]
 
 
 @pytest.fixture(autouse=True)
 def few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(claims_on_coefficients, "DRAWS", 150)
+    monkeypatch.setattr(claims_on_losses, "DRAWS", 150)
 
 
 @pytest.fixture(scope="module")
-def as_printed() -> dict[str, Claim]:
-    return {claim.said.name: claim for claim in judge_all(drawn_study())}
+def as_printed() -> dict[str, JudgedClaim]:
+    return {claim.claim.name: claim for claim in judge_all(drawn_study())}
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_holds_when_true(as_printed: dict[str, Claim], name: str) -> None:
+def test_holds_when_true(as_printed: dict[str, JudgedClaim], name: str) -> None:
     assert as_printed[name].verdict == HOLDS, as_printed[name]
 
 
@@ -165,7 +166,7 @@ def test_stays_open_when_nothing_was_trained() -> None:
 
 
 def test_without_studies_the_main_sweep_is_judged() -> None:
-    claims = {c.said.name: c for c in judge_all(drawn_study(World(studies=False)))}
+    claims = {c.claim.name: c for c in judge_all(drawn_study(World(studies=False)))}
     assert claims["gain falls"].verdict == HOLDS
     assert claims["shared decisions"].why == claims["schedule"].why == "not trained"
 
@@ -182,9 +183,9 @@ def test_a_size_with_few_experts_does_not_spoil_the_slopes() -> None:
 def test_coefficients_of_a_fit_at_a_bound_are_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
     study = drawn_study(World(studies=False))
     assert judge_one("e_start", study).verdict == HOLDS
-    found, missing = claims_on_coefficients.resampled(study)
+    found, missing = claims_on_losses.resampled(study)
     at_bound = {r: tuple(replace(d, fit=replace(d.fit, status="at-bound")) for d in found[r]) for r in ("hash",)}
-    monkeypatch.setattr(claims_on_coefficients, "resampled", lambda _: ({**found, **at_bound}, missing))
+    monkeypatch.setattr(claims_on_losses, "resampled", lambda _: ({**found, **at_bound}, missing))
     claim = judge_one("e_start", study)
     assert claim.verdict == OPEN
     assert "the fit of HASH is at a bound" in claim.why
@@ -194,7 +195,7 @@ def test_a_router_with_few_runs_leaves_the_others_their_coefficients() -> None:
     frame = drawn_study(World(studies=False)).table.frame
     few = frame[(frame["router"] != "rl-r") | (frame["experts"] == 8)]
     study = Study(plain(RunTable.from_frame(few, "few")))
-    found, missing = claims_on_coefficients.resampled(study)
+    found, missing = claims_on_losses.resampled(study)
     assert {"s-base", "hash"} <= set(found)
     assert set(missing) == {"rl-r"}
     assert "cannot be resampled" in judge_one("e_start", study).why
@@ -214,7 +215,7 @@ def test_no_balance_loss_at_all_does_not_make_a_router_sensitive() -> None:
 
 
 def test_every_rule_is_stated_and_every_claim_has_its_place() -> None:
-    assert all("olds if" in test.rule and test.said.place and test.said.paper for test in TESTS)
+    assert all("olds if" in claim.rule and claim.place and claim.paper for claim in CLAIMS)
     assert len(set(NAMES)) == len(NAMES)
 
 
@@ -225,17 +226,9 @@ def test_what_all_runs_of_a_router_share_is_no_variant() -> None:
     assert parts_of("balance_weight=0.1,shared_decisions") == {"balance_weight": "0.1", "shared_decisions": ""}
 
 
-def test_the_weakest_of_several() -> None:
-    sure, loose = Effect(1.0, 0.5, 1.5), Effect(1.0, 0.2, 1.8)
-    below = Effect(-1.0, -1.5, -0.5), Effect(-1.0, -1.8, 0.2)
-    assert weakest({"a": (sure, loose)})[1].verdict() == HOLDS
-    assert weakest({"a": (sure, loose), "b": below})[1].verdict() == OPEN  # below, but not when there are several
-    assert len(SIZES) > 3
-
-
 def test_on_the_released_losses(released: RunTable) -> None:
     """What the paper's own runs say, by our rules."""
-    claims = {c.said.name: c.verdict for c in judge_all(Study(plain(released)))}
+    claims = {c.claim.name: c.verdict for c in judge_all(Study(plain(released)))}
     holds = {"routing helps", "gain falls", "s-base >= rl-r", "rl-r >= hash", "s-base >= hash", "seeds", "e_start"}
     assert {name for name in holds if claims[name] != HOLDS} == set()
     assert claims["compute law"] == claims["shared decisions"] == claims["zero-shot"] == HOLDS
@@ -243,3 +236,16 @@ def test_on_the_released_losses(released: RunTable) -> None:
     # The release cannot tell these: its intervals are wide, or it has no such runs.
     unknown = {"lowest c", "e_max", "k front", "k speed", "interleaved", "balance", "schedule", "rl variants"}
     assert {name for name in unknown if claims[name] != OPEN} == set()
+
+
+def test_the_pace_of_runs_that_shared_the_device_is_no_speed() -> None:
+    study = drawn_study()
+    assert judge_one("k speed", study).verdict == "holds"
+    assert study.costs is not None
+    shared = replace(study, costs=study.costs.assign(runs_at_a_time=7))
+    assert judge_one("k speed", shared).why == "no speed of a model by itself was recorded"
+    slow = pd.DataFrame({"run_id": study.costs["run_id"], "tokens_per_second": 1e6})
+    timed = judge_one("k speed", replace(shared, speeds=slow))
+    assert timed.verdict == "does not hold"
+    assert timed.ours is not None
+    assert timed.ours.value == pytest.approx(1.0)

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from drawn_runs import World, true_frame
 
-from experiments.miniature.preregistration import (
+from experiments.miniature.analysis.preregistration import (
     FILE,
     Preregistration,
     check_before_training,
@@ -19,7 +19,7 @@ from experiments.miniature.preregistration import (
     hash_of,
     preregistration,
 )
-from experiments.miniature.study import Study, plain
+from experiments.miniature.analysis.study import Study, plain
 from routelaw.errors import InputError
 from routelaw.runs.table import RunTable
 
@@ -112,6 +112,12 @@ def test_a_commit_has_a_time_of_its_own(table: RunTable, file: Path) -> None:
         found = told(table, file, checked=checked)
         assert found.shown, "the repository that has them is enough"
         assert found.words.endswith("They were committed on 2026-01-02T10:30:00+00:00.")
+    moved = file.parent / "later" / FILE
+    moved.parent.mkdir()
+    git(file.parent, "mv", FILE, f"later/{FILE}")
+    git(file.parent, "commit", "-m", "y", "--date", "2026-01-04T10:30:00+00:00")
+    assert told(table, moved) == told(table, moved, checked=False) == found, "to be moved is no change"
+    git(file.parent, "reset", "--hard", "HEAD~1")
     git(file.parent, "commit", "--amend", "-m", "x", "--date", "2026-01-03T10:30:00+00:00")
     late = told(table, file)
     assert not late.shown

@@ -10,13 +10,13 @@ import pytest
 from drawn_runs import CROSSED, World, drawn_study
 from drawn_runs import WEIGHTS as DRAWN_WEIGHTS
 
-from experiments.miniature.claims import judge_one
-from experiments.miniature.claims_on_losses import seeds_along
-from experiments.miniature.claims_on_training import noise_on_the_way
-from experiments.miniature.page_on_weights import blocks_on_weights
+from experiments.miniature.analysis.claims import judge_one
+from experiments.miniature.analysis.claims_on_balance import EXCESS, by_balance, crosses, spread_noise, varied, weighted
+from experiments.miniature.analysis.claims_on_losses import seeds_along
+from experiments.miniature.analysis.claims_on_training import noise_on_the_way
+from experiments.miniature.analysis.page_sections import blocks_on_weights
+from experiments.miniature.analysis.study import WEIGHTS, Study, parts_of, plain
 from experiments.miniature.studies import specs_of
-from experiments.miniature.study import WEIGHTS, Study, parts_of, plain
-from experiments.miniature.weights import EXCESS, by_balance, crosses, spread_noise, varied, weighted
 from routelaw.report.page import Grid, Text
 from routelaw.runs.table import RunTable
 

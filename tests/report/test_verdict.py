@@ -4,38 +4,7 @@ import math
 
 import pytest
 
-from routelaw.report.clark2022.verdict import CLOSE, DIFFERS, MATCHES, Cell, is_printed_as, judge, size_text
-
-
-@pytest.mark.parametrize(
-    ("printed", "value"),
-    [
-        ("0.078", 0.0786),  # cut off
-        ("0.078", 0.0776),  # rounded up
-        ("-0.082", -0.0825),
-        ("-0.082", -0.0829),  # cut off towards zero
-        ("0.010", 0.0095),
-        ("1308819456", 1308819456),
-    ],
-)
-def test_rounding_and_cutting_off_both_match(printed, value):
-    assert is_printed_as(printed, value)
-
-
-@pytest.mark.parametrize(
-    ("printed", "value"),
-    [
-        ("0.078", 0.0791),
-        ("0.078", 0.0774),
-        ("-0.082", -0.0831),
-        ("-0.082", -0.0814),
-        ("-0.082", 0.082),
-        ("1308819456", 1308819457),
-        ("223", 222),
-    ],
-)
-def test_other_digits_do_not(printed, value):
-    assert not is_printed_as(printed, value)
+from routelaw.report.clark2022.verdict import CLOSE, DIFFERS, MATCHES, PrintedCell, judge, size_text
 
 
 def test_tolerance_decides_between_close_and_different_and_matches_need_no_excuse():
@@ -57,4 +26,4 @@ def test_sizes_are_written_as_people_write_them():
     assert size_text(739.5e9) == "739.5B"
     assert size_text(1.42e12) == "1.4T"
     assert size_text(1e46) == "1e46"
-    assert Cell("r", "c", math.inf, "ours", scale=1e9).shown(math.inf) == "∞"
+    assert PrintedCell("r", "c", math.inf, "ours", scale=1e9).shown(math.inf) == "∞"

@@ -31,14 +31,15 @@ def test_the_table_is_the_one_printed(costs: ModuleType) -> None:
 def test_every_file_has_its_line(costs: ModuleType) -> None:
     printed = "\n".join(costs.table())
     bases = {"paper.toml", "miniature.toml"}
-    files = {path.name for path in EXPERIMENTS.iterdir() if path.suffix in (".toml", ".py")} - bases
-    assert all(f"[{name}]({name})" in printed for name in files)
+    files = {path.name: path.name for path in EXPERIMENTS.glob("*.py")}
+    files |= {path.name: f"paper/{path.name}" for path in (EXPERIMENTS / "paper").iterdir() if path.name not in bases}
+    assert all(f"[{name}]({link})" in printed for name, link in files.items())
     assert "see there" not in printed  # every program says what it costs
 
 
 def test_training_flops_of_one_run(costs: ModuleType) -> None:
     """Two FLOPs for every parameter, the logits and three products of T × T, thrice: all else is below a hundredth."""
-    runs = costs.on_base(EXPERIMENTS / "limit_7b.toml", "paper.toml").runs
+    runs = costs.on_base(EXPERIMENTS / "paper" / "limit_7b.toml", "paper.toml").runs
     spec = next(run.spec for run in runs if run.spec.router.name == "dense")
     blocks, width, length = 32, 4096, 2048
     per_token = 2 * 6_979_846_144 + 2 * 32_000 * width + blocks * 6 * length * width

@@ -19,7 +19,7 @@ from routelaw.specs.sizes import MINIATURE_SIZES, PAPER_SIZES, get_size
 from routelaw.sweeps.sweep import PlannedRun, read_sweep
 from routelaw.training.checks import check_split
 
-EXPERIMENTS = Path(__file__).parents[2] / "experiments"
+EXPERIMENTS = Path(__file__).parents[2] / "experiments" / "paper"
 BASES = ("paper", "miniature")
 RUNS = {
     "main": (168, 168),
@@ -91,7 +91,7 @@ def test_runs(expand: Expand, study: str, base: str, runs: int) -> None:
 def test_the_comment_says_what_it_asks_its_command_and_its_runs(study: str) -> None:
     text = (EXPERIMENTS / f"{study}.toml").read_text(encoding="utf-8")
     assert "?" in text.partition("#\n")[0]
-    assert f"#     routelaw sweep experiments/{study}.toml\n" in text
+    assert f"#     routelaw sweep experiments/paper/{study}.toml\n" in text
     said = re.search(r"^# (\w+) runs", text, re.MULTILINE)
     assert said
     assert (NUMBERS.get(said[1]) or int(said[1])) == RUNS[study][0]

@@ -17,9 +17,9 @@ def write_csv(table: ResultTable, folder: Path) -> Path:
         writer.writerow(FIELDS)
         for cell in table.cells:
             numbers = map(_number, (cell.printed_value, cell.ours, cell.difference))
-            judgement = (cell.verdict, cell.convention or table.convention)
+            verdict = (cell.verdict, cell.convention or table.convention)
             ends = map(_number, (cell.low, cell.high))
-            writer.writerow([table.name, cell.row, cell.column, *numbers, *judgement, *ends, cell.note])
+            writer.writerow([table.name, cell.row, cell.column, *numbers, *verdict, *ends, cell.note])
     return path
 
 

@@ -11,7 +11,7 @@ from routelaw.figures.cutoff_by_law import cutoff_of
 from routelaw.figures.law_ranking import competing_fits, ranking_errors
 from routelaw.laws import get_law
 from routelaw.report.clark2022 import printed
-from routelaw.report.clark2022.verdict import OURS, B, Cell, ResultTable
+from routelaw.report.clark2022.verdict import OURS, B, PrintedCell, ResultTable
 from routelaw.runs.table import RunTable
 
 LARGEST = "1.3B"
@@ -26,9 +26,9 @@ def ranking_of(router: str) -> Callable[[RunTable], ResultTable]:
         cells = []
         for law in ranked:
             row = row_of(law)
-            cells.append(Cell(row, "in sample", errors[law].in_sample, OURS, scale=1e-4))
-            cells.append(Cell(row, "leave-size-out", errors[law].leave_size_out, OURS, scale=1e-4))
-            cells.append(Cell(row, f"{LARGEST} held out", errors[law].largest, OURS, scale=1e-4))
+            cells.append(PrintedCell(row, "in sample", errors[law].in_sample, OURS, scale=1e-4))
+            cells.append(PrintedCell(row, "leave-size-out", errors[law].leave_size_out, OURS, scale=1e-4))
+            cells.append(PrintedCell(row, f"{LARGEST} held out", errors[law].largest, OURS, scale=1e-4))
         return ResultTable(
             name=f"ranking_{router.replace('-', '_')}",
             title=f"Laws ranked by leave-size-out error: {label}",
@@ -56,7 +56,7 @@ def cutoff_by_law(table: RunTable) -> ResultTable:
             continue
         cutoff = cutoff_of(fit)
         low, high = cutoff.interval.low, cutoff.interval.high
-        cells.append(Cell(law, printed.ROUTERS[router], cutoff.estimate, OURS, scale=B, low=low, high=high))
+        cells.append(PrintedCell(law, printed.ROUTERS[router], cutoff.estimate, OURS, scale=B, low=low, high=high))
     return ResultTable(
         name="n_cut_by_law",
         title="N_cut under each law",

@@ -9,7 +9,7 @@ from routelaw.report.clark2022 import OF_THE_PAPER, OURS
 from routelaw.report.clark2022 import verdict as v
 from routelaw.report.clark2022.findings import findings, totals
 from routelaw.report.clark2022.missing import CORRECTIONS, MISSING
-from routelaw.report.clark2022.verdict import Cell, ResultTable
+from routelaw.report.clark2022.verdict import PrintedCell, ResultTable
 from routelaw.report.page import Block, Bullets, Entry, Grid, Heading, Picture, Section, Text, render
 from routelaw.runs.table import RunTable
 
@@ -110,7 +110,7 @@ def _matrix(table: ResultTable) -> Grid:
     return Grid(["", *columns], body)
 
 
-def _entry(cell: Cell) -> Entry:
+def _entry(cell: PrintedCell) -> Entry:
     span = f"{cell.shown(cell.low)} … {cell.shown(cell.high)}" if cell.low is not None else ""
     return Entry(
         cell.shown(cell.ours), under=span, over=cell.printed_shown, mark=MARKS[cell.verdict], tone=TONES[cell.verdict]

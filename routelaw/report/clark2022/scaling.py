@@ -7,7 +7,7 @@ import numpy as np
 from routelaw.fitting import fit_law, select_points
 from routelaw.fitting.validation import held_out_residuals
 from routelaw.report.clark2022 import printed
-from routelaw.report.clark2022.verdict import Cell, ResultTable, judge
+from routelaw.report.clark2022.verdict import PrintedCell, ResultTable, judge
 from routelaw.runs.table import RunTable
 
 EXPERTS_OF_TABLES = (1, 4, 8, 32, 64, 128, 256, 512)
@@ -60,7 +60,7 @@ def held_out_errors(table: RunTable) -> ResultTable:
     )
 
 
-def _held_out_cell(table: RunTable, law: str, router: str, value: str) -> Cell:
+def _held_out_cell(table: RunTable, law: str, router: str, value: str) -> PrintedCell:
     if law != "experts":
         fit = fit_law(law, select_points(table, router, experts=EXPERTS_OF_TABLES))
         residuals, note = [held_out_residuals(fit, fit.points.size)], ""

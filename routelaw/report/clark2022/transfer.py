@@ -5,7 +5,7 @@ from __future__ import annotations
 from routelaw.fitting import fit_law, select_points
 from routelaw.report.clark2022 import printed
 from routelaw.report.clark2022.slopes import loss_error_left_out
-from routelaw.report.clark2022.verdict import Cell, ResultTable, judge
+from routelaw.report.clark2022.verdict import PrintedCell, ResultTable, judge
 from routelaw.runs.table import RunTable
 
 TOLERANCE = 0.0016
@@ -15,7 +15,7 @@ COLUMNS = ("a", "b", "c", "d", "RMSE")
 def transfer_of(router: str):
     def build(table: RunTable) -> ResultTable:
         label = printed.ROUTERS[router]
-        cells: list[Cell] = []
+        cells: list[PrintedCell] = []
         for (target, corpus), values in zip(printed.CORPORA.items(), printed.TRANSFER[router], strict=True):
             fit = fit_law("bilinear", select_points(table, router, target=target, include_dense=False))
             ours = (*(fit.params[name] for name in "abcd"), loss_error_left_out(fit))
@@ -45,7 +45,7 @@ def _why(value: str, found: float) -> str:
 
 
 def transfer_dense(table: RunTable) -> ResultTable:
-    cells: list[Cell] = []
+    cells: list[PrintedCell] = []
     note = "Perhaps made with the 870M model, which the release lacks."
     for (target, corpus), values in zip(printed.CORPORA.items(), printed.TRANSFER_DENSE, strict=True):
         fit = fit_law("dense", select_points(table, "dense", target=target))

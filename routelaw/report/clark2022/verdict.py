@@ -1,4 +1,4 @@
-"""Printed beside ours, and the verdict: one rule for every table.
+"""The tables of a reproduction: printed beside ours, and the verdict (routelaw/fitting/claims.py).
 
 A printed number carries as many digits as its authors chose, and they sometimes cut digits off where others round. So a
 value *matches* when rounding or cutting it to the digits shown gives the printed number. It is *close* within a
@@ -11,9 +11,19 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-MATCHES, CLOSE, DIFFERS = "matches", "close", "differs"
+from routelaw.fitting.claims import (
+    CLOSE,
+    DIFFERS,
+    HOLDS,
+    MATCHES,
+    NOT_SUPPORTED,
+    PARTLY,
+    JudgedClaim,
+    compared_with_print,
+    decimals_of,
+)
+
 NOT_REPRODUCIBLE = "not reproducible from the release"
-HOLDS, PARTLY, NOT_SUPPORTED = "holds", "holds in part", "not supported"
 OURS = "ours"
 VERDICTS = (MATCHES, CLOSE, DIFFERS, NOT_REPRODUCIBLE, HOLDS, PARTLY, NOT_SUPPORTED, OURS)
 """The first four judge numbers, the next three statements; `ours` marks results without a printed counterpart."""
@@ -23,7 +33,7 @@ Layout = Literal["matrix", "list"]
 
 
 @dataclass(frozen=True)
-class Cell:
+class PrintedCell:
     row: str
     column: str
     ours: float | None
@@ -37,6 +47,11 @@ class Cell:
     """Why it differs, or what a statement rests on: one or two sentences."""
     convention: str = ""
     """Where it is another than the table's."""
+
+    @classmethod
+    def of(cls, claim: JudgedClaim) -> PrintedCell:
+        ours = claim.ours.value if claim.ours else None
+        return cls(claim.claim.statement, "statement", ours, claim.verdict, note=claim.why)
 
     @property
     def printed_value(self) -> float | None:
@@ -78,7 +93,7 @@ class ResultTable:
     """Where it stands in the paper; empty for tables of ours."""
     convention: str
     """Which points, which law, which error: what has to be known to compute the same."""
-    cells: tuple[Cell, ...]
+    cells: tuple[PrintedCell, ...]
     tolerance: str = ""
     """What `close` means here, in words."""
     unit: str = ""
@@ -90,7 +105,7 @@ class ResultTable:
         found = [cell.verdict for cell in self.cells]
         return {verdict: found.count(verdict) for verdict in VERDICTS if verdict in found}
 
-    def cell(self, row: str, column: str) -> Cell:
+    def cell(self, row: str, column: str) -> PrintedCell:
         return next(cell for cell in self.cells if (cell.row, cell.column) == (row, column))
 
 
@@ -106,28 +121,11 @@ def judge(
     convention: str = "",
     low: float | None = None,
     high: float | None = None,
-) -> Cell:
+) -> PrintedCell:
     """A cell with its verdict. `tolerance` is absolute, in natural units; `note` is kept where the digits differ."""
-    if is_printed_as(printed, ours / scale):
-        verdict = MATCHES
-    else:
-        verdict = CLOSE if abs(ours - float(printed) * scale) <= tolerance * (1 + 1e-9) else DIFFERS
+    verdict = compared_with_print(printed, ours, scale, tolerance)
     kept = "" if verdict == MATCHES else note
-    return Cell(row, column, ours, verdict, printed, scale, low, high, kept, convention)
-
-
-def is_printed_as(printed: str, value: float) -> bool:
-    """Whether rounding or cutting off gives the digits shown."""
-    target, unit = float(printed), 10.0 ** -decimals_of(printed)
-    slack = 1e-6 * unit
-    rounds = abs(value - target) <= unit / 2 + slack
-    beyond = (value - target) * math.copysign(1.0, target)
-    cuts = -slack <= beyond < unit - slack
-    return rounds or cuts
-
-
-def decimals_of(printed: str) -> int:
-    return len(printed.partition(".")[2])
+    return PrintedCell(row, column, ours, verdict, printed, scale, low, high, kept, convention)
 
 
 def size_text(parameters: float) -> str:
