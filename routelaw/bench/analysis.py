@@ -154,7 +154,3 @@ def table(options: Options, rows: Iterable[Row]) -> Table:
         f"{options.logged} rows of log for reports), one thread of BLAS"
     )
     return gathered("analysis", setting, "the row before, were the time linear", columns, rows, here())
-
-
-def measure(options: Options) -> Table:
-    return table(options, rows(options))

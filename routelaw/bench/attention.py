@@ -137,7 +137,3 @@ def table(options: Options, rows: Iterable[Row]) -> Table:
     setting = f"Causal attention, forward and backward, {PRECISION}; rows are (batch, length, heads, key/value size)"
     baseline = "torch's fused attention without relative positions; figures are times over its time"
     return gathered("attention", setting, baseline, columns, rows, here())
-
-
-def measure(options: Options) -> Table:
-    return table(options, rows(options))

@@ -182,7 +182,3 @@ def table(options: Options, rows: Iterable[Row]) -> Table:
         f"tokens, vocabulary {options.demo[3]}, one thread"
     )
     return gathered("cpu", setting, "our dense model, Qwen3-MoE and plain torch", columns, rows, here())
-
-
-def measure(options: Options) -> Table:
-    return table(options, rows(options))

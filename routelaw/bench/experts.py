@@ -77,7 +77,3 @@ def table(options: Options, rows: Iterable[Row]) -> Table:
         f"K = 1, FFW 4d, {PRECISION}" + (", recorded as CUDA graphs" if CUDA else "")
     )
     return gathered("experts", setting, f"a dense FFW of the same FLOPs, {how}", columns, rows, here())
-
-
-def measure(options: Options) -> Table:
-    return table(options, rows(options))

@@ -134,7 +134,3 @@ def table(options: Options, rows: Iterable[Row]) -> Table:
     setting += ", recorded as CUDA graphs" if CUDA else ""
     return gathered("sinkhorn", setting, f"{ITERATIONS} iterations of the plain form, {how}, without a stop test",
                     columns, rows, here())  # fmt: skip
-
-
-def measure(options: Options) -> Table:
-    return table(options, rows(options))

@@ -32,13 +32,13 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Machine:
+class Environment:
     device: str
     torch: str
     date: str
 
     def __str__(self) -> str:
-        """Without the date, as the ledger names machines."""
+        """Without the date, as files of results name machines."""
         return f"{self.device}, torch {self.torch}"
 
 
@@ -53,7 +53,7 @@ class Table:
     """By name, what it means."""
     rows: Mapping[str, Mapping[str, float]]
     failures: tuple[Failure, ...]
-    machine: Machine
+    machine: Environment
 
     @property
     def present(self) -> list[str]:
@@ -62,7 +62,7 @@ class Table:
         return [c for c in self.columns if c in failed or any(c in row for row in self.rows.values())]
 
     def figures(self) -> dict[str, float | str]:
-        """All in one line for the ledger: `row/column`, failures in words."""
+        """All in one line for a file of results: `row/column`, failures in words."""
         numbers = {f"{name}/{column}": value for name, row in self.rows.items() for column, value in row.items()}
         return numbers | {
             f"{failure.row}/{failure.candidate}": f"failed: {failure.reason}" for failure in self.failures
@@ -82,7 +82,7 @@ def row(name: str, figures: Mapping[str, float], failures: Mapping[str, str] | N
 
 
 def gathered(
-    name: str, setting: str, baseline: str, columns: Mapping[str, str], rows: Iterable[Row], machine: Machine
+    name: str, setting: str, baseline: str, columns: Mapping[str, str], rows: Iterable[Row], machine: Environment
 ) -> Table:
     """A table of rows, in the order in which they come."""
     found = list(rows)
