@@ -74,10 +74,10 @@ def rows(options: Options) -> Iterator[Row]:
         yield from _grown("report", "runs", reports, options)
         if options.compare:
             released = find_released()
-            table = released or _table(place / "table.csv", 60, ("s-base", "rl-r", "hash"))
+            table = released or write_losses(place / "table.csv", 60, ("s-base", "rl-r", "hash"))
             name = "compare, released losses" if released else "compare, made-up losses of the released shape"
             yield attempt(name, lambda: row(name, {SECONDS: _least(("compare", str(table)), options.repeats)}))
-        points = {n: ("-c", VALIDATE, str(_table(place / f"points-{n}.csv", n))) for n in options.points}
+        points = {n: ("-c", VALIDATE, str(write_losses(place / f"points-{n}.csv", n))) for n in options.points}
         yield from _grown("validate", "points", points, options)
 
 
@@ -119,7 +119,7 @@ def processor_seconds(command: Sequence[str]) -> float:
     return (after.ru_utime - before.ru_utime) + (after.ru_stime - before.ru_stime)
 
 
-def _table(path: Path, points: int, routers: Sequence[str] = ("s-base",)) -> Path:
+def write_losses(path: Path, points: int, routers: Sequence[str] = ("s-base",)) -> Path:
     """Losses of so many models of each router at ten sizes, that follow the paper's law with noise of half a percent.
     Dense ones are every router's E = 1."""
     lines = ["run_id,router,experts,active_params,total_params,flops_per_token,size,loss_validation"]

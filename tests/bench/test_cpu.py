@@ -7,11 +7,11 @@ from importlib.util import find_spec
 
 import pytest
 
-from routelaw.bench import cpu
+from routelaw.bench import cpu, measured
 
 
 def test_rows_and_ratios() -> None:
-    table = cpu.measure(cpu.QUICK)
+    table = measured("cpu", cpu.QUICK)
     routed, rope, xl = table.rows.values()
     assert list(table.rows) == ["0.05M switch E = 4", "0.05M demo rope", "0.05M demo xl"]
     assert routed["over own dense"] == pytest.approx(routed[cpu.OURS] / routed[cpu.DENSE], rel=1e-3)
