@@ -107,7 +107,7 @@ def rows(asked: Options) -> Iterator[Row]:
         corpus = build_corpus(["python"], Path(folder) / "corpus", vocabulary=2048, workers=os.cpu_count() or 1)
         store = Store(Path(folder) / "runs")
         first, second = (planned_runs(corpus, asked, seed) for seed in (0, 1))
-        machine = Machine.here([planned.execution for run in first], asked.jobs)
+        machine = Machine.here([run.execution for run in first], asked.jobs)
         loads = {"load_before": os.getloadavg()[0]}
         counted = estimate_sweep(first, store, machine=machine)
         begun = time.perf_counter()

@@ -238,7 +238,7 @@ def _continued(stretch: Stretch, name: str, parallel: Parallel, meshes: Meshes |
     return figures
 
 
-def spawned(work: Any, *tasks: Any, kind: tuple[str, ...] = ()) -> dict[Any, list[float]]:
+def spawned(work: Any, *tasks: Any, kind: tuple[str, ...] = ()) -> dict[Any, Any]:
     """What as many processes as the largest layout needs were told, started once. On a CPU they are forked from one
     that has imported torch for all of them."""
     method = "spawn" if kind else "forkserver"

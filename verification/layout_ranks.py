@@ -7,7 +7,6 @@ loopback interface, which knows nothing of all that.
 
 from __future__ import annotations
 
-import os
 import time
 import weakref
 from collections import Counter
@@ -19,7 +18,6 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.multiprocessing
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -30,14 +28,13 @@ from routelaw.model.transformer import Transformer
 from routelaw.specs.communication import EXCHANGE, GATHER, REDUCE, SMALL, TENSOR
 from routelaw.specs.layout import Layout
 from routelaw.specs.run import RunSpec
-from routelaw.training.mesh import Meshes, joined
+from routelaw.training.mesh import Meshes
 from routelaw.training.optimizer import Optimizer, local_part
 from routelaw.training.sharding import shard
 from routelaw.training.step import StepInfo, train_step
-from verification.layout_equality import free_ports
+from verification.layout_equality import among, spawned
 
 LOOPBACK = Path("/sys/class/net/lo/statistics/tx_bytes")
-HANG_TIMEOUT_S = 120.0
 
 
 @dataclass(frozen=True)
@@ -74,19 +71,14 @@ class RankMeasurement:
 
 def measured(cases: Sequence[Case]) -> list[list[RankMeasurement]]:
     """Measurements of every case, by rank. All cases are of equally many processes, which are started once."""
-    with torch.multiprocessing.Manager() as manager:
-        told = manager.dict()
-        torch.multiprocessing.spawn(_measure, (free_ports(len(cases)), list(cases), told), nprocs=cases[0].layout.world)
-        return [[told[number, rank] for rank in range(case.layout.world)] for number, case in enumerate(cases)]
+    found = spawned(_measure, *cases)
+    return [[found[number, rank] for rank in range(case.layout.world)] for number, case in enumerate(cases)]
 
 
-def _measure(rank: int, ports: list[int], cases: list[Case], told: Any) -> None:
+def _measure(rank: int, ports: Sequence[int], cases: Sequence[Case], told: Any) -> None:
     torch.set_num_threads(1)
-    for number, case in enumerate(cases):
-        known = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": case.layout.world, "MASTER_ADDR": "127.0.0.1"}
-        known["MASTER_PORT"] = ports[number]
-        os.environ.update({name: str(value) for name, value in known.items()})
-        with joined(case.layout, torch.device("cpu"), HANG_TIMEOUT_S) as (parallel, meshes):
+    for number, (port, case) in enumerate(zip(ports, cases, strict=True)):
+        with among(rank, case.layout, port, torch.device("cpu")) as (parallel, meshes):
             told[number, rank] = measure(case, parallel, meshes)
 
 

@@ -12,7 +12,7 @@ then the demo's shape, on one thread as in the demo, with rotary and with relati
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from itertools import count, product
 
@@ -51,9 +51,12 @@ class Options:
     rounds: int = 10
     seconds: float = 30.0
     """For the rounds of a row, after the fewest that are taken in any case."""
+    capacity: float = 0.0
+    """0 drops nothing: what a router drops is not computed."""
 
     def spec(self, size: str, router: str, experts: int) -> RunSpec:
-        return _spec(size, router, experts, "rope", self.batch, self.length, self.vocabulary)
+        spec = _spec(size, router, experts, "rope", self.batch, self.length, self.vocabulary)
+        return replace(spec, router=replace(spec.router, capacity_factor=self.capacity)) if spec.routed_blocks else spec
 
     def demo_spec(self, positions: str) -> RunSpec:
         size, batch, length, vocabulary = self.demo
@@ -176,9 +179,10 @@ def table(options: Options, rows: Iterable[Row]) -> Table:
         QWEN: "Qwen3-MoE's",
         PLAIN: "plain torch's",
     }
+    dropped = f"capacity {options.capacity:g}" if options.capacity else "nothing dropped"
     setting = (
         f"Training steps on a CPU in float32, {options.batch} × {options.length} random tokens, vocabulary "
-        f"{options.vocabulary:,}, K = 1, R = ½, nothing dropped; the demo's {options.demo[1]} × {options.demo[2]} "
+        f"{options.vocabulary:,}, K = 1, R = ½, {dropped}; the demo's {options.demo[1]} × {options.demo[2]} "
         f"tokens, vocabulary {options.demo[3]}, one thread"
     )
     return gathered("cpu", setting, "our dense model, Qwen3-MoE and plain torch", columns, rows, here())

@@ -119,7 +119,7 @@ def time_limit(seconds: float | None = None) -> Iterator[None]:
     before = {number: signal.signal(number, stop) for number in (signal.SIGALRM, signal.SIGTERM)}
     if seconds is not None:
         signal.setitimer(signal.ITIMER_REAL, seconds)
-        faulthandler.dump_traceback_later(seconds + EXIT_LATE_S, exit=True, file=sys.__stderr__)
+        faulthandler.dump_traceback_later(seconds + EXIT_LATE_S, exit=True, file=sys.__stderr__ or sys.stderr)
     try:
         yield
     except Stopped:
