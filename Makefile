@@ -41,7 +41,7 @@ proofs: $(STAMP)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m long
 
 fuzz: $(STAMP)  ## 10,000 mutations of tables, specs, corpora and checkpoints
-	$(BIN)/python verification/fuzz.py
+	$(BIN)/python -m verification.fuzz
 
 $(INTERPRETER)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(INTERPRETER)

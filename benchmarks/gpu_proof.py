@@ -17,28 +17,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from benchmarks.proof_comparisons import (
-    LIMIT,
-    Batches,
-    compared,
-    curve_difference,
-    curves,
-    most_over,
-    signed_most,
-    text_batches,
-)
-from benchmarks.proof_paths import (
-    DISPATCH,
-    EVERY_KERNEL,
-    FAST,
-    FEW_ROWS,
-    NARROW,
-    RELATIVE,
-    WIDE,
-    WITH,
-    WITHOUT,
-    Way,
-)
+from benchmarks import proof_comparisons as comparisons
+from benchmarks import proof_paths as paths
 from benchmarks.script import run
 from routelaw.bench.clock import CUDA, DEVICE, here, reason, wait
 from routelaw.bench.models import graphs_made, waits
@@ -69,9 +49,9 @@ class Options:
     steady: tuple[str, ...] = ("dense", "s-base", "switch", "rl-r", "hash")
     positions: str = "xl"
     """Positions of the curves."""
-    without: tuple[str, ...] = tuple(WITHOUT)
+    without: tuple[str, ...] = tuple(paths.WITHOUT)
     """Fast paths to leave out in the curves."""
-    options: tuple[str, ...] = tuple(WITH)
+    options: tuple[str, ...] = tuple(paths.WITH)
     """Options to take up there."""
     float32: bool = True
     """A curve of that, too."""
@@ -87,8 +67,8 @@ class Options:
     """Tokens of the Markov chain; a corpus brings its own."""
 
     @cached_property
-    def text(self) -> tuple[Batches, int, str]:
-        return text_batches(self.corpus, self.sequences, self.length, self.vocabulary)
+    def text(self) -> tuple[comparisons.Batches, int, str]:
+        return comparisons.text_batches(self.corpus, self.sequences, self.length, self.vocabulary)
 
     def spec(self, router: str, positions: str, steps: int = 1000) -> RunSpec:
         return RunSpec(
@@ -106,9 +86,9 @@ QUICK = {
 
 def prove_curves(options: Options) -> Iterator[Row]:
     for router in options.routers:
-        without = {f"without {name}": WITHOUT[name] for name in options.without if taken_by(router, name)}
-        relative = {name: without.pop(name) for name in (f"without {RELATIVE}",) if name in without}
-        with_ = {f"with {name}": WITH[name] for name in options.options if taken_by(router, name)}
+        without = {f"without {name}": paths.WITHOUT[name] for name in options.without if taken_by(router, name)}
+        relative = {name: without.pop(name) for name in (f"without {paths.RELATIVE}",) if name in without}
+        with_ = {f"with {name}": paths.WITH[name] for name in options.options if taken_by(router, name)}
         ways = {options.positions: without | with_}
         ways["xl"] = ways.get("xl", {}) | relative
         for positions, others in ways.items():
@@ -121,36 +101,36 @@ def taken_by(router: str, path: str) -> bool:
     absent = {
         "sinkhorn kernel": router != "s-base",
         "grouped product": router == "dense",
-        NARROW: router in ("dense", "hash"),
-        DISPATCH: router == "dense",
-        FEW_ROWS: router == "dense",
+        paths.NARROW: router in ("dense", "hash"),
+        paths.DISPATCH: router == "dense",
+        paths.FEW_ROWS: router == "dense",
     }
     return not absent.get(path, False)
 
 
-def beside(others: dict[str, Way], spec: RunSpec, options: Options) -> Iterator[Row]:
+def beside(others: dict[str, paths.Way], spec: RunSpec, options: Options) -> Iterator[Row]:
     what = f"curves {spec.router.name} {spec.model.positions}"
 
-    def trained(way: Way) -> tuple[np.ndarray, dict[str, float]]:
+    def trained(way: paths.Way) -> tuple[np.ndarray, dict[str, float]]:
         """Its curves, where they end, and the most memory it took."""
         if CUDA:
             torch.cuda.reset_peak_memory_stats()
-        curve_SN = curves(way, spec, options.text[0], options.seeds)
+        curve_SN = comparisons.curves(way, spec, options.text[0], options.seeds)
         peak = {"peak_mib": torch.cuda.max_memory_allocated() / 2**20} if CUDA else {}
         return curve_SN, {"last": curve_SN[:, -20:].mean(), **peak}
 
     def from_float32(curve_SN: np.ndarray) -> dict[str, float]:
-        return {} if wide_SN is None else {"from float32": signed_most(wide_SN, curve_SN)}
+        return {} if wide_SN is None else {"from float32": comparisons.signed_most(wide_SN, curve_SN)}
 
     try:
-        reference_SN, ends = trained(FAST)
+        reference_SN, ends = trained(paths.FAST)
     except Exception as error:
         yield row(f"{what} reference", {}, {"last": reason(error)})
         return
     wide_SN = None
     if options.float32:
         try:
-            wide_SN, last = trained(WIDE)
+            wide_SN, last = trained(paths.WIDE)
             yield row(f"{what} in float32", {"last": last["last"]})
         except Exception as error:
             yield row(f"{what} in float32", {}, {"last": reason(error)})
@@ -161,9 +141,9 @@ def beside(others: dict[str, Way], spec: RunSpec, options: Options) -> Iterator[
         except Exception as error:
             yield row(f"{what} {name}", {}, {"ratio": reason(error)})
             continue
-        found = curve_difference(reference_SN, other_SN)
+        found = comparisons.curve_difference(reference_SN, other_SN)
         figures = {key: getattr(found, key) for key in ("difference", "spread", "ratio", "within")}
-        blind = {"blind": True} if name == f"without {RELATIVE}" and options.corpus is None else {}
+        blind = {"blind": True} if name == f"without {paths.RELATIVE}" and options.corpus is None else {}
         yield row(f"{what} {name}", figures | ends | from_float32(other_SN) | blind)
 
 
@@ -174,11 +154,11 @@ def prove_gradients(options: Options) -> Iterator[Row]:
         try:
             torch._dynamo.reset()
             spec = options.spec(router, positions)
-            model = FAST.model(spec, 0)
-            optimizer = FAST.optimizer(model)
+            model = paths.FAST.model(spec, 0)
+            optimizer = paths.FAST.optimizer(model)
             for step in range(options.after):
                 take_step(model, optimizer, on_device(batches(0, step), DEVICE), spec, step)
-            fast, plain = compared(model, on_device(batches(0, options.after), DEVICE), options.after)
+            fast, plain = comparisons.compared(model, on_device(batches(0, options.after), DEVICE), options.after)
         except Exception as error:
             yield row(what, {}, {"whole": reason(error)})
             continue
@@ -187,12 +167,12 @@ def prove_gradients(options: Options) -> Iterator[Row]:
             worst = max(errors.by_name.values())
             figures |= {f"whole{suffix}": errors.whole, f"share_within{suffix}": errors.share_within}
             figures |= {f"worst{suffix}": worst}
-        figures |= {"most_over_plain": most_over(fast, plain), "within": fast.whole <= LIMIT}
-        yield row(what, figures | {"every parameter within": figures["worst"] <= LIMIT})
+        figures |= {"most_over_plain": comparisons.most_over(fast, plain), "within": fast.whole <= comparisons.LIMIT}
+        yield row(what, figures | {"every parameter within": figures["worst"] <= comparisons.LIMIT})
 
 
 def prove_steady(options: Options) -> Iterator[Row]:
-    ways = {"every kernel": EVERY_KERNEL, **({"recorded": FAST} if CUDA else {})}
+    ways = {"every kernel": paths.EVERY_KERNEL, **({"recorded": paths.FAST} if CUDA else {})}
     for positions, router in product(POSITIONS, options.steady):
         torch._dynamo.reset()
         for name, way in ways.items():
@@ -203,7 +183,9 @@ def prove_steady(options: Options) -> Iterator[Row]:
                 yield row(what, {}, {"graphs": reason(error)})
 
 
-def steady(way: Way, spec: RunSpec, batches: Batches, warm: int = WARM_UP + 2, counted: int = 10) -> dict[str, int]:
+def steady(
+    way: paths.Way, spec: RunSpec, batches: comparisons.Batches, warm: int = WARM_UP + 2, counted: int = 10
+) -> dict[str, int]:
     """Counts of the real loop, batches from the host included, between its first steps and what ends the profile."""
     before = graphs_made()
     model = way.model(spec, 0)

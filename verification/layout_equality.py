@@ -86,12 +86,12 @@ def followed(model: Transformer, spec: RunSpec, micro_batches: int) -> Iterator[
     """Every step with its gradients, before they are clipped and before the optimiser hides their scale."""
     optimizer = Optimizer(model, spec.train, fused=False)  # whose gradients can be looked at
     seen: dict[str, Tensor] = {}
-    honest = optimizer.step
+    original = optimizer.step
 
     def step(rate: float, norm: Tensor) -> None:
         for name, master in optimizer.masters.items():
             seen[name] = (master.grad.full_tensor() if master is not local_part(master) else master.grad).clone()
-        honest(rate, norm)
+        original(rate, norm)
 
     optimizer.step = step
     device = next(model.parameters()).device

@@ -142,11 +142,11 @@ def _is_master(master: Tensor, parameter: Tensor) -> bool:
 
 def _look_before_step(optimizer: Optimizer, held: dict[str, int]) -> None:
     """Gradients are gone after a step."""
-    honest = optimizer.step
+    original = optimizer.step
 
     def step(rate: float, norm: Tensor) -> None:
         held["gradients"] = stored(m.grad for m in optimizer.masters.values() if m.grad is not None)
-        honest(rate, norm)
+        original(rate, norm)
 
     optimizer.step = step  # pyrefly: ignore
 
@@ -233,13 +233,13 @@ def counted(parallel: Parallel) -> Iterator[Counter[str]]:
         "all_gather_single": gather, "all_gather_into_tensor": gather, "reduce_scatter_single": reduce,
         "reduce_scatter_tensor": reduce, "all_reduce": all_reduce, "all_to_all_single": all_to_all,
     }  # fmt: skip
-    honest = {name: getattr(dist, name) for name in looks if hasattr(dist, name)}  # names differ between versions
-    for name, function in honest.items():
+    original = {name: getattr(dist, name) for name in looks if hasattr(dist, name)}  # names differ between versions
+    for name, function in original.items():
         setattr(dist, name, _watched(function, looks[name]))
     try:
         yield sent
     finally:
-        for name, function in honest.items():
+        for name, function in original.items():
             setattr(dist, name, function)
 
 

@@ -3,8 +3,8 @@
 One module per table, found by name. Each has `Options`, their presets (`FULL` as published, `ON_CPU` for two cores in
 some ten minutes together, `QUICK` to see that it works), and
 
-    rows(options)           what was measured, one row at a time
-    table(options, rows)    the same with its words
+    rows(options)        what was measured, one row at a time
+    describe(options)    the words of the table: setting, baseline, columns
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
-from routelaw.bench.table import Row, Table
+from routelaw.bench.table import Row, Table, gathered
 from routelaw.specs.files import from_mapping
 
 TABLES = ("sinkhorn", "layer", "experts", "attention", "models", "cpu", "analysis")
@@ -32,5 +32,7 @@ def preset(name: str, quick: bool = False, **given: Any) -> Any:
 
 def measured(name: str, options: Any, follow: Callable[[Iterable[Row]], Iterable[Row]] = iter) -> Table:
     """A table by name; `follow` sees its rows as they come."""
+    from routelaw.bench.clock import here
+
     module = importlib.import_module(f"{__name__}.{name}")
-    return module.table(options, follow(module.rows(options)))
+    return gathered(name, module.describe(options), follow(module.rows(options)), here())

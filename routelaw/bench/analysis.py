@@ -17,14 +17,14 @@ import resource
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from routelaw.bench.clock import attempt, here
+from routelaw.bench.clock import attempt
 from routelaw.bench.synthetic_store import write_store
-from routelaw.bench.table import Row, Table, gathered, row
+from routelaw.bench.table import Description, Row, row
 from routelaw.runs.fetch import find_released
 
 SECONDS, PER_THOUSAND, GROWTH = "processor (s)", "per 1,000 (s)", "over linear"
@@ -143,7 +143,7 @@ def _models(router: str, points: int, *, dense: bool) -> Iterator[str]:
         yield ",".join(map(str, cells))
 
 
-def table(options: Options, rows: Iterable[Row]) -> Table:
+def describe(options: Options) -> Description:
     columns = {
         SECONDS: f"user and system time of the whole command, least of {options.repeats}",
         PER_THOUSAND: "for every thousand runs or points",
@@ -153,4 +153,4 @@ def table(options: Options, rows: Iterable[Row]) -> Table:
         f"Stores of synthetic runs ({options.evaluations} evaluations each; {options.report_evaluations} and "
         f"{options.logged} rows of log for reports), one thread of BLAS"
     )
-    return gathered("analysis", setting, "the row before, were the time linear", columns, rows, here())
+    return Description(setting, "the row before, were the time linear", columns)

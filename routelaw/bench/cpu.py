@@ -11,7 +11,7 @@ then the demo's shape, on one thread as in the demo, with rotary and with relati
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from itertools import count, product
@@ -19,9 +19,9 @@ from itertools import count, product
 import torch
 from torch import Tensor
 
-from routelaw.bench.clock import Work, attempt, here, time_interleaved
+from routelaw.bench.clock import Work, attempt, time_interleaved
 from routelaw.bench.peers import PlainTransformer, qwen3_loss, qwen3_moe, torch_step
-from routelaw.bench.table import Row, Table, gathered, row
+from routelaw.bench.table import Description, Row, row
 from routelaw.errors import InputError
 from routelaw.model.transformer import Transformer
 from routelaw.specs.run import ModelSpec, RouterSpec, RunSpec, TrainSpec
@@ -165,7 +165,7 @@ def _check_memory(parameters: int) -> None:
         raise InputError(f"it needs some {in_words(needed)} of memory, and there is {in_words(there)}.")
 
 
-def table(options: Options, rows: Iterable[Row]) -> Table:
+def describe(options: Options) -> Description:
     columns = {
         "over own dense": "our step over that of our dense model",
         "over Qwen3-MoE": "our step over that of Qwen3-MoE, of transformers, with the same active shape",
@@ -185,4 +185,4 @@ def table(options: Options, rows: Iterable[Row]) -> Table:
         f"{options.vocabulary:,}, K = 1, R = ½, {dropped}; the demo's {options.demo[1]} × {options.demo[2]} "
         f"tokens, vocabulary {options.demo[3]}, one thread"
     )
-    return gathered("cpu", setting, "our dense model, Qwen3-MoE and plain torch", columns, rows, here())
+    return Description(setting, "our dense model, Qwen3-MoE and plain torch", columns)

@@ -13,7 +13,7 @@ Shapes: B batch, S sequence, T = B·S tokens.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -27,7 +27,6 @@ from routelaw.bench.clock import (
     DTYPE,
     PRECISION,
     Work,
-    here,
     peak_mib,
     reason,
     recorded,
@@ -35,7 +34,7 @@ from routelaw.bench.clock import (
     time_interleaved,
     wait,
 )
-from routelaw.bench.table import Row, Table, gathered, row
+from routelaw.bench.table import Description, Row, row
 from routelaw.errors import InputError
 from routelaw.model.transformer import Output, Transformer
 from routelaw.specs.footprint import footprint
@@ -91,12 +90,12 @@ QUICK = Options(
 
 def built(spec: RunSpec, compiled: bool) -> Transformer:
     """Drawn where it is used: a billion numbers take a CPU a minute."""
-    honest, Transformer.initialise = Transformer.initialise, lambda self, seed: None
+    original, Transformer.initialise = Transformer.initialise, lambda self, seed: None
     try:
         with torch.device(DEVICE):
             model = Transformer(spec).to(DTYPE)
     finally:
-        Transformer.initialise = honest
+        Transformer.initialise = original
     for name, parameter in model.named_parameters():
         if "norm" in name or name.endswith("router.bias"):
             parameter.data.fill_(float("norm" in name and not name.endswith("bias")))
@@ -302,7 +301,7 @@ class TimedModel:
         return figures | ({"waits in step": len(waited)} if CUDA else {}), waited
 
 
-def table(options: Options, rows: Iterable[Row]) -> Table:
+def describe(options: Options) -> Description:
     how = "blocks compiled" if options.compile else "eager"
     columns = {
         "over dense": "forward and backward, over the dense model's",
@@ -323,4 +322,4 @@ def table(options: Options, rows: Iterable[Row]) -> Table:
         f"Whole models, {options.tokens:,} random tokens in sequences of {options.length:,}, E = {options.experts}, "
         f"K = 1, R = ½, vocabulary {options.vocabulary:,}, {PRECISION}, {how}"
     )
-    return gathered("models", setting, "the dense model of equal N, and Switch of equal E", columns, rows, here())
+    return Description(setting, "the dense model of equal N, and Switch of equal E", columns)

@@ -43,14 +43,23 @@ class Environment:
 
 
 @dataclass(frozen=True)
+class Description:
+    """The words of a table."""
+
+    setting: str
+    """What was computed on what."""
+    baseline: str
+    """What ratios are measured against."""
+    columns: Mapping[str, str]
+    """By name, what it means."""
+
+
+@dataclass(frozen=True)
 class Table:
     name: str
     setting: str
-    """What was computed on what, in words."""
     baseline: str
-    """What ratios are measured against, in words."""
     columns: Mapping[str, str]
-    """By name, what it means."""
     rows: Mapping[str, Mapping[str, float]]
     failures: tuple[Failure, ...]
     machine: Environment
@@ -81,12 +90,11 @@ def row(name: str, figures: Mapping[str, float], failures: Mapping[str, str] | N
     return Row(name, known, tuple(Failure(who, why, name) for who, why in (failures or {}).items()))
 
 
-def gathered(
-    name: str, setting: str, baseline: str, columns: Mapping[str, str], rows: Iterable[Row], machine: Environment
-) -> Table:
+def gathered(name: str, description: Description, rows: Iterable[Row], machine: Environment) -> Table:
     """A table of rows, in the order in which they come."""
-    found = list(rows)
-    strangers = {column for r in found for column in r.figures} - set(columns)
-    assert not strangers, f"{name} has columns that it does not explain: {sorted(strangers)}"
+    found, columns = list(rows), description.columns
+    unexplained = {column for r in found for column in r.figures} - set(columns)
+    assert not unexplained, f"{name} has columns that it does not explain: {sorted(unexplained)}"
     failures = tuple(failure for r in found for failure in r.failures)
-    return Table(name, setting, baseline, dict(columns), {r.name: r.figures for r in found}, failures, machine)
+    by_name = {r.name: r.figures for r in found}
+    return Table(name, description.setting, description.baseline, dict(columns), by_name, failures, machine)

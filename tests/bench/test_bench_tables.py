@@ -163,12 +163,12 @@ def test_models_take_turns_where_they_fit(monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.long
 @pytest.mark.parametrize("in_turn", [True, False])
 def test_a_model_that_fails_leaves_the_others(monkeypatch: pytest.MonkeyPatch, in_turn: bool) -> None:
-    honest = models.TimedModel.forward_and_backward
+    original = models.TimedModel.forward_and_backward
 
     def broken(timed: models.TimedModel) -> None:
         if timed.spec.router.name == "switch":
             raise RuntimeError("no kernel")
-        honest(timed)
+        original(timed)
 
     monkeypatch.setattr(models.TimedModel, "forward_and_backward", broken)
     monkeypatch.setattr(models, "fits", lambda specs, whole: in_turn)
