@@ -41,7 +41,7 @@ proofs: $(STAMP)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m long
 
 fuzz: $(STAMP)  ## 10,000 mutations of tables, specs, corpora and checkpoints
-	$(BIN)/python verification/fuzz.py
+	$(BIN)/python -m verification.fuzz
 
 $(INTERPRETER)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(INTERPRETER)
@@ -62,8 +62,8 @@ check: $(STAMP)  ## format, lint, types, import direction, spelling, RESULTS.md
 	$(BIN)/python benchmarks/results_md.py --check
 
 bench: $(STAMP)  ## benchmarks: ratios against named baselines
-	$(BIN)/python benchmarks/fit.py
-	$(BIN)/python benchmarks/corpus.py
+	$(BIN)/python -m benchmarks.fit --record
+	$(BIN)/python -m benchmarks.corpus --record
 
 figures: $(STAMP)  ## redraw our own runs into out/miniature/report, and the paper (DATA=its released losses, or fetched) into out/reproduce
 	$(MAKE) --no-print-directory -j 2 figures-of-ours figures-of-paper

@@ -1,6 +1,6 @@
 """Building a corpus against bare SentencePiece, and whether its memory grows with the text.
 
-    python benchmarks/corpus.py [--data DIRECTORY] [--megabytes 24]
+    python -m benchmarks.corpus [--data DIRECTORY] [--megabytes 24] [--record]
 
 Speed: the same text, already unpacked, with the same tokenizer and two cores for both. The baseline is
 `sentencepiece.encode(documents, num_threads=2)` on documents that lie in memory: it reads, checks and writes nothing.
@@ -17,25 +17,25 @@ memory is left out.
 
 from __future__ import annotations
 
-import argparse
 import json
 import lzma
+import math
 import os
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
-from ledger import HERE, append
-
+from benchmarks.script import DATA, run
+from routelaw.bench.table import Row, row
 from routelaw.corpus import Tokenizer, build_corpus
 from routelaw.corpus.sources import Reading, find_files, read_documents
 
-BESIDE = HERE.parent / ".." / "shared" / "data" / "corpus"
-TARGET_RATIO = 0.9
+WANTED = {"ratio_text": (0.9, math.inf)}
 SEPARATOR = "\n<|endoftext|>\n"
 MEASURE_BUILD = """
 import json, sys, threading, time
@@ -67,28 +67,31 @@ if __name__ == "__main__":
 """
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, default=BESIDE, help="directory with mix.txt.xz and small/*.txt.xz")
-    parser.add_argument("--megabytes", type=int, default=24, help="text for the comparison of speed")
-    parser.add_argument("--rounds", type=int, default=3)
-    options = parser.parse_args()
-    at_hand = (options.data / "mix.txt.xz").is_file()
-    source = options.data / "mix.txt.xz" if at_hand else "python"
+@dataclass(frozen=True)
+class Options:
+    data: Path = DATA / "corpus"
+    """Directory with mix.txt.xz and small/*.txt.xz."""
+    megabytes: int = 24
+    """Text for the comparison of speed."""
+    rounds: int = 3
+
+    @property
+    def source(self) -> str:
+        mix = self.data / "mix.txt.xz"
+        return str(mix) if mix.is_file() else "python"
+
+
+def rows(options: Options) -> Iterator[Row]:
     with tempfile.TemporaryDirectory() as folder:
-        documents = take_documents(source, options.megabytes * 10**6)
-        figures = compare_speed(documents, Path(folder), options.rounds)
-        if at_hand:
+        documents = take_documents(options.source, options.megabytes * 10**6)
+        yield row("speed", compare_speed(documents, Path(folder), options.rounds))
+        if options.source != "python":
             small = [str(p) for p in sorted((options.data / "small").glob("*.txt.xz"))]
-            figures |= compare_memory(small, [str(source)], Path(folder))
-    append("corpus", f"{figures['megabytes']} MB of {Path(source).name}", figures)
-    print(
-        f"speed against bare SentencePiece: {figures['ratio_text']:.2f} (target {TARGET_RATIO}), "
-        f"packed {figures['ratio_xz']:.2f}"
-    )
+            for name, sources in (("small", small), ("large", [options.source])):
+                yield row(f"memory, {name}", peak_memory(sources, Path(folder) / name))
 
 
-def take_documents(source: str | Path, enough: int) -> list[str]:
+def take_documents(source: str, enough: int) -> list[str]:
     """Whole documents until there is enough text."""
     documents, begun, total = [], b"", 0
     for fragment in read_documents(find_files([source]), Reading(), lambda count: None):
@@ -109,23 +112,23 @@ def compare_speed(documents: list[str], folder: Path, rounds: int) -> dict[str, 
     # The tokenizer, which both are given, comes from a build that is not timed.
     model = build_corpus([text], folder / "first", workers=2).path / "tokenizer.model"
     pieces = Tokenizer(model.read_bytes())._pieces
-    rows = []
+    rounds_found = []
     for number in range(rounds):
         bare, bare_cpu = timed(lambda: pieces.encode(documents, num_threads=2))
         ours, our_cpu = timed(lambda n=number: build_corpus([text], folder / f"text{n}", tokenizer=model, workers=2))
         unpacking, _ = timed(lambda: lzma.decompress(packed.read_bytes()))
         ours_xz, _ = timed(lambda n=number: build_corpus([packed], folder / f"xz{n}", tokenizer=model, workers=2))
-        rows.append((bare / ours, bare_cpu / our_cpu, (bare + unpacking) / ours_xz, megabytes / bare, megabytes / ours))
-        print("ratio {:.2f} (processor time {:.2f}, packed {:.2f}), {:.2f} and {:.2f} MB/s".format(*rows[-1]))
-    ratio, ratio_cpu, ratio_xz, bare_rate, our_rate = (round(statistics.median(c), 3) for c in zip(*rows, strict=True))
-    return {
-        "megabytes": round(megabytes),
-        "ratio_text": ratio,
-        "ratio_processor_time": ratio_cpu,
-        "ratio_xz": ratio_xz,
-        "sentencepiece_mb_per_s": bare_rate,
-        "build_mb_per_s": our_rate,
-    }
+        rounds_found.append(
+            {
+                "ratio_text": bare / ours,
+                "ratio_processor_time": bare_cpu / our_cpu,
+                "ratio_xz": (bare + unpacking) / ours_xz,
+                "sentencepiece_mb_per_s": megabytes / bare,
+                "build_mb_per_s": megabytes / ours,
+            }
+        )
+    medians = {name: statistics.median(found[name] for found in rounds_found) for name in rounds_found[0]}
+    return {"megabytes": round(megabytes)} | medians
 
 
 def timed(work: Callable[[], object]) -> tuple[float, float]:
@@ -135,23 +138,15 @@ def timed(work: Callable[[], object]) -> tuple[float, float]:
     return time.perf_counter() - begin, sum(os.times()[:4]) - spent
 
 
-def compare_memory(small: list[str], large: list[str], folder: Path) -> dict[str, float]:
-    """Peak memory of two whole builds, each in a process of its own."""
-    program = folder / "measure_build.py"
+def peak_memory(sources: list[str], folder: Path) -> dict[str, float]:
+    """Peak memory in MiB of a whole build in a process of its own, and of its largest worker."""
+    program = folder.with_suffix(".py")
     program.write_text(MEASURE_BUILD)
-    figures: dict[str, float] = {}
-    for name, sources in (("small", small), ("large", large)):
-        command = [sys.executable, str(program), str(folder / name), *sources]
-        done = subprocess.run(command, check=True, capture_output=True, text=True)
-        process, worker, seconds, megabytes = json.loads(done.stdout)
-        print(f"{megabytes:.0f} MB: process {process:.0f} MiB, worker {worker:.0f} MiB, {seconds:.0f} s", flush=True)
-        figures |= {
-            f"{name}_mb": round(megabytes),
-            f"{name}_process_peak_mib": round(process),
-            f"{name}_worker_peak_mib": round(worker),
-        }
-    return figures
+    command = [sys.executable, str(program), str(folder), *sources]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    process, worker, seconds, megabytes = json.loads(done.stdout)
+    return {"mb": megabytes, "process_peak_mib": process, "worker_peak_mib": worker, "seconds": seconds}
 
 
 if __name__ == "__main__":
-    main()
+    run("corpus", __doc__, Options, rows, lambda o: f"{o.megabytes} MB of {Path(o.source).name}", wanted=WANTED)

@@ -1,6 +1,6 @@
 """How often does a nominal 90 % interval hold the truth? Measured on data simulated from a fitted law.
 
-    python benchmarks/coverage.py [--repeats 1000] [--shared-repeats 300] [--bootstrap-repeats 200] [--processes 2]
+    python -m benchmarks.coverage [--repeats 1000] [--shared-repeats 300] [--bootstrap-repeats 200] [--processes 2]
 
 The truth is a law fitted to S-BASE, at the design points of the real runs; the noise is one of
 
@@ -9,23 +9,24 @@ The truth is a law fitted to S-BASE, at the design points of the real runs; the 
     tilts         each size moved and tilted in log E, plus independent noise: what the real residuals look like
     all shared    each size moved as a whole and nothing else
 
-with shift, tilt and rest estimated from the real residuals. Prints, for each quantity and method, the share of
-intervals that hold the truth and their median width on the quantity's own scale (log10 for sizes, experts and losses).
+with shift, tilt and rest estimated from the real residuals. For each method and quantity: the share of intervals in %
+that hold the truth, and their median width on the quantity's own scale (log10 for sizes, experts and losses).
 """
 
 from __future__ import annotations
 
-import argparse
-import time
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 
-import ledger
 import numpy as np
 from scipy import stats
 
+from benchmarks.fit import find_points
+from benchmarks.script import run, use_one_thread
+from routelaw.bench.table import Row, row
 from routelaw.fitting import Fit, Points, fit_law
 from routelaw.fitting.fit import solve
 from routelaw.fitting.intervals import Interval, bootstrap, small_sample_stretch
@@ -37,6 +38,21 @@ LEVEL = 0.9
 NOISES = ("independent", "shifts", "tilts", "all shared")
 LAWS = ("saturated", "irreducible")
 SIZE_DRAWS, CASE_DRAWS = 400, 200
+
+
+@dataclass(frozen=True)
+class Options:
+    data: Path | None = None
+    """A run table; by default the released one, beside the repository or cached."""
+    repeats: int = 1000
+    """Repeats under independent noise."""
+    shared_repeats: int = 300
+    """Repeats under the other noises."""
+    bootstrap_repeats: int = 200
+    """Repeats of those with bootstraps."""
+    laws: tuple[str, ...] = LAWS
+    noises: tuple[str, ...] = NOISES
+    processes: int = 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +77,7 @@ class Truth:
 
 @cache
 def truth_of(law: str, data: Path | None) -> Truth:
-    points, _ = ledger.find_points(data)
+    points, _ = find_points(data)
     fit = fit_law(law, points)
     member_NG = np.stack([points.size == name for name in points.sizes], axis=1).astype(float)
     log_experts_N = np.log10(points.x["experts"])
@@ -97,7 +113,7 @@ def noise_sds(fit: Fit, member_NG: Array, tilt_NG: Array) -> dict[str, tuple[flo
     return {noise: (float(np.sqrt(s)), float(np.sqrt(t)), float(np.sqrt(r))) for noise, (s, t, r) in variances.items()}
 
 
-# -- the methods: each gives the ends of every quantity's interval on its own scale, (Q, 2) --------------------
+# The methods: each gives the ends of every quantity's interval on its own scale, (Q, 2).
 
 
 def offsets_of(quantities: list[Quantity], intervals: list[Interval]) -> Array:
@@ -153,59 +169,31 @@ def one_repeat(law: str, noise: str, data: Path | None, boots: int, repeat: int)
     return found | (bootstraps(fit, truth.quantities, profile_Q2, repeat) if repeat < boots else {})
 
 
-# -- the table -------------------------------------------------------------------------------------------------
-
-
-def table(truth: Truth, repeats: list[dict[str, Array]]) -> tuple[list[str], dict[str, dict[str, float]]]:
-    """Markdown lines, and the coverage in % by method and quantity."""
+def coverage(name: str, truth: Truth, repeats: list[dict[str, Array]]) -> Iterator[Row]:
+    """For each method a row with coverage in % and median width of every quantity."""
     true_Q = np.array([q.of(truth.fit.params_BP)[0] for q in truth.quantities])
     names = [q.name.split("(N=")[0] for q in truth.quantities]
-    lines = ["| method (repeats) | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
-    figures = {}
     for method in repeats[0]:
         ends_RQ2 = np.stack([r[method] for r in repeats if method in r])
         cover_Q = 100 * ((ends_RQ2[..., 0] <= true_Q) & (true_Q <= ends_RQ2[..., 1])).mean(0)
         with np.errstate(invalid="ignore"):
             width_Q = np.median(ends_RQ2[..., 1] - ends_RQ2[..., 0], axis=0)
-        cells = [f"{c:.0f} ({w:.2g})" for c, w in zip(cover_Q, width_Q, strict=True)]
-        lines.append(f"| {method} ({len(ends_RQ2)}) | " + " | ".join(cells) + " |")
-        figures[method] = {name: round(float(c), 1) for name, c in zip(names, cover_Q, strict=True)}
-    return lines, figures
+        figures = dict(zip(names, cover_Q, strict=True)) | {"repeats": len(ends_RQ2)}
+        yield row(f"{name}, {method}", figures | {f"{n} width": w for n, w in zip(names, width_Q, strict=True)})
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
-    parser.add_argument(
-        "--data", type=Path, help="a run table; by default the released one beside the repository or cached"
-    )
-    parser.add_argument("--repeats", type=int, default=1000, help="under independent noise")
-    parser.add_argument("--shared-repeats", type=int, default=300, help="under the other noises")
-    parser.add_argument("--bootstrap-repeats", type=int, default=200, help="of those, how many with bootstraps")
-    parser.add_argument("--laws", nargs="+", choices=LAWS, default=LAWS)
-    parser.add_argument("--noises", nargs="+", choices=NOISES, default=NOISES)
-    parser.add_argument("--processes", type=int, default=2)
-    options = parser.parse_args()
-    ledger.use_one_thread()
-    _, data = ledger.find_points(options.data)
-    print(
-        f"Nominal {LEVEL:.0%} intervals: coverage in % (median width on the quantity's scale). Truth fitted to {data}."
-    )
-    figures: dict[str, object] = {}
+def rows(options: Options) -> Iterator[Row]:
     with ProcessPoolExecutor(options.processes) as pool:
         for law in options.laws:
             for noise in options.noises:
-                began, truth = time.perf_counter(), truth_of(law, options.data)
+                truth = truth_of(law, options.data)
                 count = options.repeats if noise == "independent" else options.shared_repeats
                 repeat = partial(one_repeat, law, noise, options.data, options.bootstrap_repeats)
-                lines, found = table(truth, list(pool.map(repeat, range(count), chunksize=4)))
-                sds = ", ".join(
-                    f"{n} {1e4 * sd:.1f}" for n, sd in zip(("shift", "tilt", "rest"), truth.sds[noise], strict=True)
-                )
-                print(f"\n{law}, noise {noise} (sd in 1e-4: {sds}); {time.perf_counter() - began:.0f} s\n", flush=True)
-                print("\n".join(lines), flush=True)
-                figures[f"{law}, {noise}"] = found
-    ledger.append("coverage", data, figures)
+                sds = dict(zip(("sd of shift", "sd of tilt", "sd of rest"), truth.sds[noise], strict=True))
+                yield row(f"{law}, {noise}", sds)
+                yield from coverage(f"{law}, {noise}", truth, list(pool.map(repeat, range(count), chunksize=4)))
 
 
 if __name__ == "__main__":
-    main()
+    use_one_thread()
+    run("coverage", __doc__, Options, rows, lambda options: find_points(options.data)[1])

@@ -1,6 +1,6 @@
 """What `sweep --dry-run` says a sweep will take, over what it then takes: time, and memory.
 
-    python benchmarks/estimates.py [--device cpu] [--jobs 1] [--sizes 0.05M 0.2M] [--experts 2 8 32] [--steps 250]
+    python -m benchmarks.estimates [--device cpu] [--jobs 1] [--sizes 0.05M 0.2M] [--experts 2 8 32] [--steps 250]
                                    [--batch 16] [--length 64] [--record]
 
 A small sweep (dense, hash and s-base) on the text of Python's standard library is estimated by arithmetic and by trial
@@ -8,25 +8,22 @@ steps, then trained; then it is estimated once more with another seed, from the 
 Of the E given, those between the first and the last are interpolated. Wanted: trial steps within 25 % for the whole
 sweep. The largest resident size of a worker is compared with the largest estimate (on a GPU: of the host's memory;
 for the GPU's own see tests/costs/test_footprint.py).
-Other work on the machine makes the figures worthless: the load is printed. `--record` appends a line to results.jsonl.
+Other work on the machine makes the figures worthless: the load is among them.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import resource
 import statistics
-import sys
 import tempfile
 import time
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
-import ledger
-from rich.console import Console
-from rich.table import Table
-
+from benchmarks.script import run
+from routelaw.bench.table import Row, row
 from routelaw.corpus import build_corpus
 from routelaw.corpus.shards import Corpus
 from routelaw.runs.store import Store
@@ -39,20 +36,33 @@ from routelaw.sweeps.sweep import PlannedRun
 from routelaw.sweeps.task import Task
 
 ROUTERS = ("hash", "s-base")
-WANTED = 0.25
+WANTED = {"trial_steps": (0.75, 1.25)}
 
 
-def planned_runs(corpus: Corpus, asked: argparse.Namespace, seed: int) -> list[PlannedRun]:
+@dataclass(frozen=True)
+class Options:
+    device: str = "cpu"
+    jobs: int = 1
+    threads: int = 1
+    sizes: tuple[str, ...] = ("0.05M", "0.2M")
+    experts: tuple[int, ...] = (2, 8, 32)
+    steps: int = 250
+    batch: int = 16
+    length: int = 64
+
+
+def planned_runs(corpus: Corpus, asked: Options, seed: int) -> list[PlannedRun]:
     routers = [RouterSpec(), *(RouterSpec(name, experts) for name in ROUTERS for experts in asked.experts)]
     every = max(asked.steps // 5, 1)
     execution = ExecutionSpec(
-        device=asked.device, threads=asked.threads, evaluate_every=every, evaluate_tokens=32_768, save_every=asked.steps
-    )
+        device=asked.device, threads=asked.threads, evaluate_every=every, evaluate_tokens=32_768,
+        save_every=asked.steps, log_every=10,
+    )  # fmt: skip
     train = TrainSpec(steps=asked.steps, batch=asked.batch, learning_rate=3e-3, seed=seed)
     return [
         PlannedRun(
             RunSpec(ModelSpec(get_size(size), corpus.vocabulary, asked.length), router, train, corpus.id),
-            replace(execution, log_every=10),
+            execution,
             corpus.path,
             {},
         )
@@ -77,76 +87,54 @@ def train(runs: list[PlannedRun], store: Store, machine: Machine) -> tuple[float
     return time.perf_counter() - begun, taken
 
 
-def ratios(estimate: SweepEstimate, taken: dict[str, float]) -> list[float]:
-    """Predicted over measured seconds of each run."""
-    return [run.seconds / taken[run.run.spec.run_id] for run in estimate.runs]
+def over_measured(estimates: dict[str, SweepEstimate], taken: dict[str, float]) -> Iterator[Row]:
+    """Predicted over measured seconds of each run, a column for each estimate."""
+    for number, planned in enumerate(next(iter(estimates.values())).runs):
+        seconds = taken[planned.run.spec.run_id]
+        ratios = {name: estimate.runs[number].seconds / seconds for name, estimate in estimates.items()}
+        yield row(name_of(planned), {"seconds": seconds} | ratios)
 
 
-def show(console: Console, estimates: dict[str, SweepEstimate], taken: dict[str, float]) -> None:
-    made = Table("run", "seconds", *estimates, title="predicted over measured seconds", title_justify="left")
-    columns = [ratios(estimate, taken) for estimate in estimates.values()]
-    for number, run in enumerate(next(iter(estimates.values())).runs):
-        seconds = taken[run.run.spec.run_id]
-        made.add_row(name_of(run), f"{seconds:.1f}", *(f"{column[number]:.2f}" for column in columns))
-    console.print(made)
-
-
-def name_of(run: RunEstimate) -> str:
-    spec = run.run.spec
+def name_of(planned: RunEstimate) -> str:
+    spec = planned.run.spec
     experts = f" E={spec.router.experts}" if spec.routed_blocks else ""
-    return f"{spec.router.name} {size_label(spec.counts.active_params)}{experts}"
+    return f"{spec.router.name} {size_label(spec.counts.active_params)}{experts}, seed {spec.train.seed}"
 
 
-def load() -> str:
-    return f"load of the last minute {os.getloadavg()[0]:.2f} on {os.cpu_count()} cores"
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--sizes", nargs="+", default=["0.05M", "0.2M"])
-    parser.add_argument("--experts", nargs="+", type=int, default=[2, 8, 32])
-    parser.add_argument("--steps", type=int, default=250)
-    parser.add_argument("--batch", type=int, default=16)
-    parser.add_argument("--length", type=int, default=64)
-    parser.add_argument("--record", action="store_true", help="append a line to results.jsonl")
-    asked = parser.parse_args()
-    console = Console() if sys.stdout.isatty() else Console(width=120)
+def rows(asked: Options) -> Iterator[Row]:
     with tempfile.TemporaryDirectory() as folder:
         corpus = build_corpus(["python"], Path(folder) / "corpus", vocabulary=2048, workers=os.cpu_count() or 1)
         store = Store(Path(folder) / "runs")
         first, second = (planned_runs(corpus, asked, seed) for seed in (0, 1))
         machine = Machine.here([run.execution for run in first], asked.jobs)
-        console.print(load())
+        loads = {"load_before": os.getloadavg()[0]}
         counted = estimate_sweep(first, store, machine=machine)
         begun = time.perf_counter()
         tried = estimate_sweep(first, store, machine=machine, measure=True)
         trial_seconds = time.perf_counter() - begun
         wall, taken = train(first, store, machine)
         largest = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
-        show(console, {"arithmetic": counted, "trial steps": tried}, taken)
+        by_run = list(over_measured({"arithmetic": counted, "trial steps": tried}, taken))
+        yield from by_run
         known = estimate_sweep(second, store, machine=machine)
         wall_again, taken_again = train(second, store, machine)
-        show(console, {"measured here": known}, taken_again)
-        figures = {
-            "wall_s": round(wall, 1),
-            "trials_s": round(trial_seconds, 1),
-            "arithmetic": round(counted.wall_seconds / wall, 3),
-            "trial_steps": round(tried.wall_seconds / wall, 3),
-            "measured_here": round(known.wall_seconds / wall_again, 3),
-            "trial_steps_median_run": round(statistics.median(ratios(tried, taken)), 3),
-            "host_memory": round(max(run.required.host for run in tried.runs) / largest, 3),
-        }
-        console.print(load())
-    console.print(f"whole sweep, predicted over measured, {asked.jobs} at a time: {figures}")
-    if asked.record:
-        ledger.append(
-            "estimates", f"{asked.device}, {asked.jobs} jobs, {len(first)} runs of {asked.steps} steps", figures
-        )
-    return 0 if abs(figures["trial_steps"] - 1) <= WANTED else 1
+        yield from over_measured({"measured here": known}, taken_again)
+    figures = {
+        "wall_s": wall,
+        "trials_s": trial_seconds,
+        "arithmetic": counted.wall_seconds / wall,
+        "trial_steps": tried.wall_seconds / wall,
+        "measured_here": known.wall_seconds / wall_again,
+        "trial_steps_median_run": statistics.median(one.figures["trial steps"] for one in by_run),
+        "host_memory": max(run.required.host for run in tried.runs) / largest,
+    }
+    yield row("whole sweep", figures | loads | {"load_after": os.getloadavg()[0]})
+
+
+def data(asked: Options) -> str:
+    runs = len(asked.sizes) * (1 + len(ROUTERS) * len(asked.experts))
+    return f"{asked.device}, {asked.jobs} jobs, {runs} runs of {asked.steps} steps"
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run("estimates", __doc__, Options, rows, data, wanted=WANTED)

@@ -1,54 +1,75 @@
-"""Speed and certainty of fits, each against a named baseline measured in the same run.
+"""Speed and certainty of fits, and of reading a store, each against a named baseline measured in the same run.
 
-    python benchmarks/fit.py [--data RUNS]
+    python -m benchmarks.fit [--data RUNS] [--record]
 
 1. The six-parameter law: `fit_law` against the paper's procedure, the best of 500 L-BFGS-B starts.
 2. Is the objective ever worse? 100 case resamples, against the best of 20 L-BFGS-B starts polished by
    scipy.optimize.least_squares to full precision.
 3. Cross-validation and 1,000 size-bootstrap fits of one router; and, as six sizes allow only 462 different resamples
-   and equal ones are fitted once, also 1,000 case-bootstrap fits, all different.
+   and equal ones are fitted once, also 1,000 case-bootstrap fits, all different; against as many single fits.
 4. `routelaw --help` against a bare `python -c 'import typer, rich'`.
+5. A store of 1,000 runs with 100 evaluations, read as a table, against json.loads alone on the same lines.
 
 Times are CPU seconds of one thread: on an idle machine the same as wall-clock, on a busy one still comparable.
-Appends one line to results.jsonl.
 """
 
 from __future__ import annotations
 
-import argparse
+import json
+import math
 import resource
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import ledger
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 from scipy.optimize import least_squares
 
-from routelaw.fitting import Fit, Points, fit_law
+from benchmarks.script import DATA, run, use_one_thread
+from routelaw.bench.analysis import write_losses
+from routelaw.bench.synthetic_store import write_store
+from routelaw.bench.table import Row, row
+from routelaw.fitting import Fit, Points, fit_law, select_points
 from routelaw.fitting.intervals import bootstrap
 from routelaw.fitting.published import fit_lbfgsb
 from routelaw.fitting.validation import validate
+from routelaw.runs.fetch import find_released
+from routelaw.runs.files import read_runs
 
 LAW = "saturated"
 WORSE = 1e-9
 """Relative excess of the squared error that counts as a worse objective: above rounding, far below a printed digit."""
+WANTED = {
+    "speedup": (100, math.inf), "worse": (0, 0), "with_size_bootstrap_s": (0, 5), "with_case_bootstrap_s": (0, 5),
+    "help_ratio": (0, 3),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
-class Line:
-    what: str
-    ours: str
-    baseline: str
-    ratio: str
-    wanted: str
-    passed: bool
+class Options:
+    data: Path | None = None
+    """A run table; by default the released one, beside the repository or cached."""
+    starts: int = 500
+    """L-BFGS-B starts of the baseline."""
+    resamples: int = 100
+    runs: int = 1000
+    evaluations: int = 100
+
+
+def find_points(data: Path | None) -> tuple[Points, str]:
+    """The points of S-BASE, and in words where they are from: a path, the user's cache, or a simulation."""
+    beside = DATA / "routing_curves.csv.gz"
+    path = data or (beside if beside.is_file() else find_released())
+    if path is not None:
+        return select_points(read_runs(path), "s-base"), f"s-base of {path.name}"
+    with tempfile.TemporaryDirectory() as folder:
+        points = select_points(read_runs(write_losses(Path(folder) / "runs.csv", 60)), "s-base")
+    return points, "simulated from the paper's law (no released table found; `routelaw data fetch`)"
 
 
 def seconds(action: Callable[[], object], repeats: int = 1) -> float:
@@ -70,49 +91,29 @@ def squared_error(fit: Fit) -> float:
     return float(fit.points.weight @ fit.residual_N**2)
 
 
-def fit_time(points: Points, starts: int) -> tuple[list[Line], dict[str, float]]:
+def fit_time(points: Points, starts: int) -> Row:
     fit_law(LAW, points)
     before = seconds(lambda: fit_law(LAW, points), 20)
     found: list[Fit] = []
     published = seconds(lambda: found.append(fit_lbfgsb(LAW, points, starts)))
     ours = statistics.median([before, seconds(lambda: fit_law(LAW, points), 20)])
     excess = squared_error(found[0]) / squared_error(fit_law(LAW, points)) - 1
-    ratio = published / ours
-    line = Line(
-        "six-parameter fit",
-        f"{1e3 * ours:.1f} ms",
-        f"{published:.1f} s (best of {starts} L-BFGS-B; error {excess:+.2%})",
-        f"{ratio:.0f}× faster",
-        "≥ 100×",
-        ratio >= 100,
-    )
-    return [line], {"fit_s": ours, "lbfgsb_s": published, "speedup": ratio, "lbfgsb_excess_error": excess}
+    figures = {"fit_s": ours, "lbfgsb_s": published, "speedup": published / ours, "lbfgsb_excess_error": excess}
+    return row("six-parameter fit", figures)
 
 
-def never_worse(points: Points, resamples: int, starts: int) -> tuple[list[Line], dict[str, float]]:
+def never_worse(points: Points, resamples: int, starts: int = 20) -> Row:
     rng = np.random.default_rng(0)
-    worse, largest, gains = 0, -np.inf, []
+    excesses, gains = [], []
     for seed in range(resamples):
         weight_N = rng.multinomial(len(points), np.full(len(points), 1 / len(points))).astype(float)
         drawn = replace(points, weight=weight_N).where(weight_N > 0)
         ours, rough = fit_law(LAW, drawn), fit_lbfgsb(LAW, drawn, starts, seed)
-        excess = squared_error(ours) / polished_error(rough) - 1
-        worse, largest = worse + (excess > WORSE), max(largest, excess)
+        excesses.append(squared_error(ours) / polished_error(rough) - 1)
         gains.append(squared_error(rough) / squared_error(ours) - 1)
-    line = Line(
-        f"objective, {resamples} case resamples",
-        f"worse {worse} times (at most {largest:+.0e})",
-        f"best of {starts} L-BFGS-B, polished by least_squares",
-        f"L-BFGS-B itself: {statistics.median(gains):+.1%}",
-        "never worse",
-        worse == 0,
-    )
-    return [line], {
-        "resamples": resamples,
-        "worse": worse,
-        "largest_excess": largest,
-        "lbfgsb_median_excess": statistics.median(gains),
-    }
+    figures = {"resamples": resamples, "worse": sum(excess > WORSE for excess in excesses)}
+    figures |= {"largest_excess": max(excesses), "lbfgsb_median_excess": statistics.median(gains)}
+    return row("objective of case resamples", figures)
 
 
 def polished_error(rough: Fit) -> float:
@@ -133,28 +134,18 @@ def polished_error(rough: Fit) -> float:
     return min(float(2 * polished.cost / scale**2), squared_error(rough))
 
 
-def judgement_time(points: Points) -> tuple[list[Line], dict[str, float]]:
+def validation_time(points: Points) -> Row:
     fit = fit_law(LAW, points)
     crossed = seconds(lambda: validate(fit), 3)
-    by_size = seconds(lambda: bootstrap(fit, "size-bootstrap", 1000), 3)
-    by_case = seconds(lambda: bootstrap(fit, "case-bootstrap", 1000), 3)
     single = seconds(lambda: fit_law(LAW, points), 10)
-    refits = len(points) + len(points.sizes) + 1000
-    lines = [
-        Line(
-            f"cross-validation + 1,000 {name} fits",
-            f"{crossed + spent:.2f} s",
-            f"{refits * single:.1f} s ({refits} × fit_law)",
-            f"{refits * single / (crossed + spent):.0f}× faster",
-            "≤ 5 s",
-            crossed + spent <= 5,
-        )
-        for name, spent in (("size-bootstrap", by_size), ("case-bootstrap (all different)", by_case))
-    ]
-    return lines, {"cross_validation_s": crossed, "size_bootstrap_s": by_size, "case_bootstrap_s": by_case}
+    figures = {"cross_validation_s": crossed, "single_fits_s": (len(points) + len(points.sizes) + 1000) * single}
+    for method in ("size", "case"):
+        spent = seconds(lambda m=method: bootstrap(fit, f"{m}-bootstrap", 1000), 3)
+        figures |= {f"{method}_bootstrap_s": spent, f"with_{method}_bootstrap_s": crossed + spent}
+    return row("cross-validation and 1,000 bootstrap fits", figures)
 
 
-def help_time(repeats: int) -> tuple[list[Line], dict[str, float]]:
+def help_time(repeats: int = 9) -> Row:
     def command(*arguments: str) -> Callable[[], object]:
         return lambda: subprocess.run([sys.executable, *arguments], check=True, capture_output=True)
 
@@ -163,47 +154,31 @@ def help_time(repeats: int) -> tuple[list[Line], dict[str, float]]:
         for _ in range(repeats + 1)
     ][1:]  # the first pair fills the caches
     ours, bare = (statistics.median(side) for side in zip(*pairs, strict=True))
-    line = Line(
-        "routelaw --help",
-        f"{1e3 * ours:.0f} ms",
-        f"{1e3 * bare:.0f} ms (python -c 'import typer, rich')",
-        f"{ours / bare:.2f}× as long",
-        "≤ 3×",
-        ours <= 3 * bare,
-    )
-    return [line], {"help_s": ours, "bare_import_s": bare, "help_ratio": ours / bare}
+    return row("routelaw --help", {"help_s": ours, "bare_import_s": bare, "help_ratio": ours / bare})
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
-    parser.add_argument(
-        "--data", type=Path, help="a run table; by default the released one beside the repository or cached"
-    )
-    parser.add_argument("--starts", type=int, default=500, help="L-BFGS-B starts of the baseline")
-    parser.add_argument("--resamples", type=int, default=100)
-    options = parser.parse_args()
-    ledger.use_one_thread()
-    points, data = ledger.find_points(options.data)
-    console = Console() if sys.stdout.isatty() else Console(width=170)
-    table = Table("what", "ours", "baseline", "ratio", "wanted", "", title=f"Fits of law {LAW} to {data}")
-    figures: dict[str, float] = {}
-    passed = True
-    with console.status("measuring …"):
-        for measure in (
-            lambda: fit_time(points, options.starts),
-            lambda: never_worse(points, options.resamples, starts=20),
-            lambda: judgement_time(points),
-            lambda: help_time(repeats=9),
-        ):
-            lines, measured = measure()
-            figures |= {name: float(f"{value:.4g}") for name, value in measured.items()}
-            for line in lines:
-                passed &= line.passed
-                table.add_row(line.what, line.ours, line.baseline, line.ratio, line.wanted, "✓" if line.passed else "✗")
-    console.print(table)
-    ledger.append("fit", data, figures)
-    sys.exit(0 if passed else 1)
+def store_time(runs: int, evaluations: int) -> Row:
+    with tempfile.TemporaryDirectory() as name:
+        store = write_store(Path(name), runs, evaluations, 1)
+
+        def parse() -> None:
+            for file in store.glob("*/evaluations.jsonl"):
+                for line in file.read_bytes().splitlines():
+                    json.loads(line)
+
+        ours, plain = seconds(lambda: read_runs(store), 3), seconds(parse, 3)
+    return row("reading a store", {"seconds": ours, "over_json_loads": ours / plain})
+
+
+def rows(options: Options) -> Iterator[Row]:
+    points, _ = find_points(options.data)
+    yield fit_time(points, options.starts)
+    yield never_worse(points, options.resamples)
+    yield validation_time(points)
+    yield help_time()
+    yield store_time(options.runs, options.evaluations)
 
 
 if __name__ == "__main__":
-    main()
+    use_one_thread()
+    run("fit", __doc__, Options, rows, lambda options: find_points(options.data)[1], wanted=WANTED)

@@ -159,9 +159,10 @@ def widened_linear(x_TD: Tensor, weight_ED: Tensor) -> Tensor:
 
 @contextmanager
 def widened_routers() -> Iterator[None]:
-    with ExitStack() as stack:
-        for module in (gating_module, reinforce_module):
-            stack.enter_context(replaced(module, "wide_linear", widened_linear))
+    with (
+        replaced(gating_module, "wide_linear", widened_linear),
+        replaced(reinforce_module, "wide_linear", widened_linear),
+    ):
         yield
 
 

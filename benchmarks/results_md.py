@@ -1,39 +1,70 @@
 """benchmarks/RESULTS.md from results.jsonl: of every GPU benchmark and device the figures of each row's newest code.
 
-    python benchmarks/results_md.py [--check]
+    python benchmarks/results_md.py [--check] [--figure]
 
-Nothing in it is typed by hand, and the same ledger gives the same page. What each benchmark is to reach (targets.py)
-comes first. Figures that turned out wrong stay in the ledger, and the line says so: `withdrawn` maps a column to the
-reason, which stands on the page in its place. `--check` writes nothing and exits with 1 when the page is not what the
-ledger gives.
+Nothing in its tables is typed by hand, and the same results give the same page. What each benchmark is to reach
+(targets.toml) comes first; what each measures is said in descriptions.md. Figures that turned out wrong stay in
+results.jsonl, and the line says so: `withdrawn` maps a column to the reason, which stands on the page in its place.
+`--check` writes nothing and exits with 1 when the page is not what the results give. `--figure` draws the cost of
+experts against their number instead, from its newest line.
 """
 
 from __future__ import annotations
 
 import argparse
-import ast
 import json
 import math
 import re
 import sys
-from collections.abc import Iterable, Iterator
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from statistics import median
+from typing import TYPE_CHECKING, Any
 
-from targets import TARGETS
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 HERE = Path(__file__).parent
-LEDGER, PAGE = HERE / "results.jsonl", HERE / "RESULTS.md"
+RESULTS, PAGE = HERE / "results.jsonl", HERE / "RESULTS.md"
 PREFIX = "gpu_"
 FAILED = "failed: "
-HEAD = """# Results
+HEAD, *_SECTIONS = re.split(r"\n## (?=gpu_)", (HERE / "descriptions.md").read_text(encoding="utf-8"))
+DESCRIPTIONS = dict(section.split("\n\n", 1) for section in _SECTIONS)
+"""By benchmark."""
 
-Written by `python benchmarks/results_md.py` from results.jsonl: of every GPU benchmark and device the figures of each
-row's newest code, all of them where it was measured more than once. Ratios are against the baseline that the
-benchmark names, measured in the same run. Under a benchmark's name stands what its own docstring says. A commit with
-`+changes` had changes beside it that were not yet recorded; `git rev-parse COMMIT:routelaw` tells which commits have
-the code that is named after it.
-"""
+
+@dataclass(frozen=True)
+class Target:
+    words: str
+    benchmark: str
+    row: str
+    """A pattern of whole names."""
+    column: str
+    """A pattern, too."""
+    least: float = -math.inf
+    most: float = math.inf
+
+    @property
+    def wanted(self) -> str:
+        return f"≤ {self.most:,.4g}" if math.isinf(self.least) else f"≥ {self.least:,.12g}"
+
+    def meets(self, value: float) -> bool:
+        return self.least <= value <= self.most
+
+    def farthest(self, values: Iterable[float]) -> float:
+        """The one that is hardest put to meet it."""
+        return max(values) if math.isinf(self.least) else min(values)
+
+    def values(self, lines: Iterable[dict[str, Any]]) -> list[float]:
+        """In all lines of its benchmark, as they come."""
+        pattern = f"(?:{self.row})/(?:{self.column})"
+        figures = (item for line in lines if line["benchmark"] == self.benchmark for item in line["figures"].items())
+        return [float(value) for key, value in figures if re.fullmatch(pattern, key) and not isinstance(value, str)]
+
+
+TARGETS = [Target(**given) for given in tomllib.loads((HERE / "targets.toml").read_text(encoding="utf-8"))["targets"]]
 
 
 def newest(lines: Iterable[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
@@ -62,11 +93,11 @@ def _row(key: str) -> str:
     return key.split("/", 1)[0] if "/" in key else ""
 
 
-def page(lines: Iterable[dict[str, Any]], folder: Path = HERE) -> str:
+def page(lines: Iterable[dict[str, Any]]) -> str:
     shown = newest(_shown(line) for line in lines)
     parts = [HEAD, *reached([line for own in shown.values() for line in own])]
     for name, own in shown.items():
-        parts.append(f"\n## {name}\n\n{about(folder / f'{name}.py')}")
+        parts.append(f"\n## {name}\n\n{DESCRIPTIONS.get(name, '')}")
         parts += [section(alike) for alike in gathered(own)]
     if not shown:
         parts.append("\nThere are none yet.\n")
@@ -97,16 +128,6 @@ def reached(lines: list[dict[str, Any]]) -> Iterator[str]:
             yield f"\n## What was to be reached, {escaped(device)}\n\n"
             yield "Where there is more than one figure, the one that is farthest off is shown.\n\n"
             yield "| | wanted | figure | met |\n| --- | ---: | ---: | ---: |\n" + "".join(rows)
-
-
-def about(script: Path) -> str:
-    """Its docstring but for how it is called, with the figure that it says it draws."""
-    said = ast.get_docstring(ast.parse(script.read_text(encoding="utf-8"))) if script.is_file() else None
-    if not said:
-        return ""
-    paragraphs = [part for part in said.split("\n\n") if not part.startswith("    ")]
-    paragraphs += [f"![{name}]({name})" for name in re.findall(r"benchmarks/(figures/\w+\.svg)", said)]
-    return "\n\n".join(paragraphs) + "\n"
 
 
 def gathered(lines: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
@@ -157,17 +178,63 @@ def escaped(text: str) -> str:
     return " ".join(text.split())
 
 
+def draw(rows: Mapping[str, Mapping[str, float]], words: str) -> Figure:
+    """Milliseconds against E, both logarithmic: the routed layer, the dense one as a level, the floor as a line."""
+    from routelaw.figures import style
+
+    whole = sorted((r for r in rows.values() if {"E", "routed (ms)", "floor (ms)"} <= r.keys()), key=lambda r: r["E"])
+    experts = [int(r["E"]) for r in whole]
+    dense = median(r["dense (ms)"] for r in rows.values() if "dense (ms)" in r)
+    picture, (axes,) = style.panels(1, width=5.2, height=3.8)
+    axes.plot(experts, [r["routed (ms)"] for r in whole], color=style.router_colour("s-base"), marker="o",
+              label="routed layer")  # fmt: skip
+    axes.axhline(dense, color=style.router_colour("dense"), linestyle="--", label="dense FFW of the same FLOPs")
+    axes.plot(experts, [r["floor (ms)"] for r in whole], color=style.router_colour("rl-r"), linestyle=":",
+              label="floor: bytes of expert weights at a copy's bandwidth")  # fmt: skip
+    style.experts_axis(axes, tuple(experts))
+    axes.set_yscale("log")
+    axes.set_ylabel("forward + backward (ms)")
+    axes.legend(loc="upper left", bbox_to_anchor=(0, 1.0))
+    highest = max(r["routed (ms)"] for r in whole)
+    axes.set_ylim(dense / 50, max(highest, dense) * 6)  # a floor far below says nothing; room for the legend
+    axes.set_title(words, fontsize=7, color="#555555", loc="left", wrap=True)
+    return picture
+
+
+def save_figure(lines: Iterable[dict[str, Any]], folder: Path) -> list[Path]:
+    """What experts cost against their number, from the newest line, as SVG and PNG."""
+    import matplotlib
+
+    from routelaw.figures import style
+
+    matplotlib.use("Agg")
+    newest = max((line for line in lines if line["benchmark"] == "gpu_experts"), key=lambda line: line["date"])
+    words = f"{newest['data']}\n{newest['device']}, {newest['date'][:10]}"
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = [folder / f"cost_against_experts.{kind}" for kind in ("svg", "png")]
+    with matplotlib.rc_context(style.RC):
+        picture = draw(dict(_rows(newest)), words)
+        for path in paths:
+            picture.savefig(path, dpi=160, metadata={"Date": None} if path.suffix == ".svg" else None)
+    return paths
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 when the page is stale")
-    parser.add_argument("--ledger", type=Path, default=LEDGER)
+    parser.add_argument("--figure", action="store_true", help="draw the cost of experts instead")
+    parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--page", type=Path, default=PAGE)
     options = parser.parse_args()
-    with options.ledger.open(encoding="utf-8") as file:
-        wanted = page(json.loads(line) for line in file if line.strip())
+    with options.results.open(encoding="utf-8") as file:
+        lines = [json.loads(line) for line in file if line.strip()]
+    if options.figure:
+        print(*save_figure(lines, options.page.parent / "figures"), sep="\n")
+        return
+    wanted = page(lines)
     if options.check:
         if not options.page.is_file() or options.page.read_text(encoding="utf-8") != wanted:
-            sys.exit(f"{options.page.name} is not what {options.ledger.name} gives: run benchmarks/results_md.py.")
+            sys.exit(f"{options.page.name} is not what {options.results.name} gives: run benchmarks/results_md.py.")
         return
     beside = options.page.with_name(options.page.name + ".new")
     beside.write_text(wanted, encoding="utf-8")

@@ -1,8 +1,8 @@
 """Mutations of tables, specs, corpora and checkpoints: each is refused with an InputError, or read correctly.
 
-    python verification/fuzz.py                     10,000 mutations, 2,500 of each kind
-    python verification/fuzz.py tables --count 500  of one kind
-    python verification/fuzz.py --seed 7            others
+    python -m verification.fuzz                     10,000 mutations, 2,500 of each kind
+    python -m verification.fuzz tables --count 500  of one kind
+    python -m verification.fuzz --seed 7            others
 
 Hypothesis draws the mutations and shrinks those that fail; failing ones are kept in verification/examples and tried
 again first. What is right is decided without the reader's help: accepted tables hold only possible numbers and are
@@ -19,7 +19,6 @@ import shutil
 import sys
 import tempfile
 import tomllib
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,7 +30,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from hypothesis.database import DirectoryBasedExampleDatabase
 
-from routelaw.corpus import Corpus, Reading, build_corpus, open_corpus
+from routelaw.corpus import Corpus, open_corpus
 from routelaw.corpus.manifest import _digest
 from routelaw.errors import InputError
 from routelaw.runs.files import read_runs, write_runs
@@ -41,6 +40,7 @@ from routelaw.specs.files import from_mapping, from_stored, gather_tables, run_s
 from routelaw.specs.run import ExecutionSpec, ModelSpec, RouterSpec, RunSpec, TrainSpec
 from routelaw.training.checkpoint import Damaged, latest_checkpoint, load_checkpoint, rendered
 from routelaw.training.run import run
+from verification.kills import seeded_corpus
 
 EXAMPLES = Path(__file__).parent / "examples"
 COUNT = 10_000
@@ -162,13 +162,9 @@ class World:
 
     @classmethod
     def made(cls, folder: Path) -> World:
-        rng = np.random.default_rng(0)
-        (folder / "text.txt").write_text("\n".join(" ".join(rng.choice(list("abcdefgh"), 30)) for _ in range(60)))
-        corpus = build_corpus(
-            [folder / "text.txt"], folder / "corpus", vocabulary=270, validation=0.1, reading=Reading("line"), workers=1
-        )
+        corpus = seeded_corpus(folder)
         spec = RunSpec(
-            ModelSpec(Architecture(8, 2, 2, 4), vocabulary=270, sequence_length=8),
+            ModelSpec(Architecture(8, 2, 2, 4), vocabulary=corpus.vocabulary, sequence_length=8),
             RouterSpec("switch", 4, group_tokens=16),
             TrainSpec(steps=4, batch=4),
             corpus.id,
@@ -178,33 +174,24 @@ class World:
         checkpoint = folder / "run" / "checkpoints" / "step-00000004"
         tokens = {name: split.tokens.read(0, len(split.tokens)).tobytes() for name, split in corpus.splits.items()}
         tensors = load_checkpoint(checkpoint, spec).model
-        return cls(folder, _tables(rng), TOML.encode(), corpus, tokens, spec, checkpoint, tensors)
+        return cls(folder, _tables(), TOML.encode(), corpus, tokens, spec, checkpoint, tensors)
 
 
-def _tables(rng: np.random.Generator) -> dict[str, bytes]:
+def _tables() -> dict[str, bytes]:
+    rng = np.random.default_rng(0)
     rows = [
-        {
-            "run_id": f"{router}-{size}-{experts}",
-            "router": router,
-            "variant": "",
-            "experts": experts,
-            "k": 1,
-            "routing_frequency": 0.5,
-            "seed": 0,
-            "step": 100,
-            "tokens": 100_000,
-            "active_params": size * 10**6,
-            "loss_validation": 2.5 + rng.random(),
-        }
+        (f"{router}-{size}-{experts}", router, experts, size * 10**6, 2.5 + rng.random())
         for router in ("dense", "s-base")
         for size in (15, 60, 250)
         for experts in ((1,) if router == "dense" else (2, 8))
     ]
-    frame = pd.DataFrame(rows)
+    frame = pd.DataFrame(rows, columns=["run_id", "router", "experts", "active_params", "loss_validation"])
+    frame = frame.assign(variant="", k=1, routing_frequency=0.5, seed=0, step=100, tokens=100_000)
     return {"csv": frame.to_csv(index=False).encode(), "parquet": frame.to_parquet(index=False)}
 
 
-def tables(world: World, kind: str, mutations: list[tuple]) -> bool:
+def tables(world: World, data: Any) -> bool:
+    kind, mutations = data.draw(st.sampled_from(sorted(world.tables))), data.draw(bytes_mutations)
     file, again = world.folder / f"mutated.{kind}", world.folder / "again.parquet"
     file.write_bytes(mutated(world.tables[kind], mutations))
     try:
@@ -231,7 +218,8 @@ def _check_table(table: RunTable) -> None:
     assert (frame["run_id"].str.len() > 0).all()
 
 
-def specs(world: World, mutations: list[tuple], tree: list[tuple] | None) -> bool:
+def specs(world: World, data: Any) -> bool:
+    mutations, tree = data.draw(bytes_mutations), data.draw(st.none() | tree_mutations)
     file = world.folder / "mutated.toml"
     file.write_bytes(mutated(world.spec, mutations) if tree is None else _as_toml(world.spec, tree))
     try:
@@ -268,7 +256,9 @@ def _as_toml(content: bytes, mutations: list[tuple]) -> bytes:
     return "\n".join(lines).encode("utf-8", "surrogatepass")
 
 
-def corpora(world: World, file: str, mutations: list[tuple], tree: list[tuple] | None) -> bool:
+def corpora(world: World, data: Any) -> bool:
+    file = data.draw(st.sampled_from(sorted(p.name for p in world.corpus.path.iterdir())))
+    mutations, tree = data.draw(bytes_mutations), data.draw(st.none() | tree_mutations)
     folder = world.folder / "mutated corpus"
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(world.corpus.path, folder)
@@ -291,7 +281,9 @@ def corpora(world: World, file: str, mutations: list[tuple], tree: list[tuple] |
     return True
 
 
-def checkpoints(world: World, file: str, mutations: list[tuple], tree: list[tuple] | None) -> bool:
+def checkpoints(world: World, data: Any) -> bool:
+    file = data.draw(st.sampled_from(["model-00000.safetensors", "optimizer-00000.safetensors", "state.json"]))
+    mutations, tree = data.draw(bytes_mutations), data.draw(st.none() | tree_mutations)
     folder = world.folder / "mutated checkpoints"
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(world.checkpoint, folder / world.checkpoint.name)
@@ -318,36 +310,13 @@ def checkpoints(world: World, file: str, mutations: list[tuple], tree: list[tupl
     return True
 
 
+KINDS = {"tables": tables, "specs": specs, "corpora": corpora, "checkpoints": checkpoints}
+"""Each reads something mutated; whether it was accepted."""
+
+
 def fuzz(kind: str, count: int, number: int, world: World) -> tuple[int, int]:
     """Try so many mutations; how many were tried, and how many accepted."""
-    tried = accepted = 0
-
-    def once(outcome: bool) -> None:
-        nonlocal tried, accepted
-        tried, accepted = tried + 1, accepted + outcome
-
-    tests: dict[str, Callable[[Any], None]] = {
-        "tables": lambda data: once(
-            tables(world, data.draw(st.sampled_from(sorted(world.tables))), data.draw(bytes_mutations))
-        ),
-        "specs": lambda data: once(specs(world, data.draw(bytes_mutations), data.draw(st.none() | tree_mutations))),
-        "corpora": lambda data: once(
-            corpora(
-                world,
-                data.draw(st.sampled_from(sorted(p.name for p in world.corpus.path.iterdir()))),
-                data.draw(bytes_mutations),
-                data.draw(st.none() | tree_mutations),
-            )
-        ),
-        "checkpoints": lambda data: once(
-            checkpoints(
-                world,
-                data.draw(st.sampled_from(["model-00000.safetensors", "optimizer-00000.safetensors", "state.json"])),
-                data.draw(bytes_mutations),
-                data.draw(st.none() | tree_mutations),
-            )
-        ),
-    }
+    outcomes: list[bool] = []
 
     @seed(number)
     @settings(
@@ -360,13 +329,10 @@ def fuzz(kind: str, count: int, number: int, world: World) -> tuple[int, int]:
     )
     @given(st.data())
     def test(data: Any) -> None:
-        tests[kind](data)
+        outcomes.append(KINDS[kind](world, data))
 
     test()
-    return tried, accepted
-
-
-KINDS = ("tables", "specs", "corpora", "checkpoints")
+    return len(outcomes), sum(outcomes)
 
 
 def main() -> None:

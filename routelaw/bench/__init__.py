@@ -3,22 +3,21 @@
 One module per table, found by name. Each has `Options`, their presets (`FULL` as published, `ON_CPU` for two cores in
 some ten minutes together, `QUICK` to see that it works), and
 
-    rows(options)           what was measured, one row at a time
-    table(options, rows)    the same with its words
-    measure(options)        both at once
+    rows(options)        what was measured, one row at a time
+    describe(options)    the words of the table: setting, baseline, columns
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
-from routelaw.bench.table import Row, Table
+from routelaw.bench.table import Row, Table, gathered
+from routelaw.specs.files import from_mapping
 
 TABLES = ("sinkhorn", "layer", "experts", "attention", "models", "cpu", "analysis")
-Follow = Callable[[Iterable[Row]], Iterator[Row]]
 
 
 def preset(name: str, quick: bool = False, **given: Any) -> Any:
@@ -27,10 +26,13 @@ def preset(name: str, quick: bool = False, **given: Any) -> Any:
 
     module = importlib.import_module(f"{__name__}.{name}")
     fitting = module.QUICK if quick else module.FULL if CUDA else module.ON_CPU
-    return replace(fitting, **given)
+    checked = from_mapping(type(fitting), given, f"routelaw bench {name}")
+    return replace(fitting, **{field: getattr(checked, field) for field in given})
 
 
-def measured(name: str, options: Any, follow: Follow = iter) -> Table:
+def measured(name: str, options: Any, follow: Callable[[Iterable[Row]], Iterable[Row]] = iter) -> Table:
     """A table by name; `follow` sees its rows as they come."""
+    from routelaw.bench.clock import here
+
     module = importlib.import_module(f"{__name__}.{name}")
-    return module.table(options, follow(module.rows(options)))
+    return gathered(name, module.describe(options), follow(module.rows(options)), here())

@@ -17,14 +17,14 @@ import resource
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from routelaw.bench.clock import attempt, here
+from routelaw.bench.clock import attempt
 from routelaw.bench.synthetic_store import write_store
-from routelaw.bench.table import Row, Table, gathered, row
+from routelaw.bench.table import Description, Row, row
 from routelaw.runs.fetch import find_released
 
 SECONDS, PER_THOUSAND, GROWTH = "processor (s)", "per 1,000 (s)", "over linear"
@@ -74,10 +74,10 @@ def rows(options: Options) -> Iterator[Row]:
         yield from _grown("report", "runs", reports, options)
         if options.compare:
             released = find_released()
-            table = released or _table(place / "table.csv", 60, ("s-base", "rl-r", "hash"))
+            table = released or write_losses(place / "table.csv", 60, ("s-base", "rl-r", "hash"))
             name = "compare, released losses" if released else "compare, made-up losses of the released shape"
             yield attempt(name, lambda: row(name, {SECONDS: _least(("compare", str(table)), options.repeats)}))
-        points = {n: ("-c", VALIDATE, str(_table(place / f"points-{n}.csv", n))) for n in options.points}
+        points = {n: ("-c", VALIDATE, str(write_losses(place / f"points-{n}.csv", n))) for n in options.points}
         yield from _grown("validate", "points", points, options)
 
 
@@ -119,7 +119,7 @@ def processor_seconds(command: Sequence[str]) -> float:
     return (after.ru_utime - before.ru_utime) + (after.ru_stime - before.ru_stime)
 
 
-def _table(path: Path, points: int, routers: Sequence[str] = ("s-base",)) -> Path:
+def write_losses(path: Path, points: int, routers: Sequence[str] = ("s-base",)) -> Path:
     """Losses of so many models of each router at ten sizes, that follow the paper's law with noise of half a percent.
     Dense ones are every router's E = 1."""
     lines = ["run_id,router,experts,active_params,total_params,flops_per_token,size,loss_validation"]
@@ -143,7 +143,7 @@ def _models(router: str, points: int, *, dense: bool) -> Iterator[str]:
         yield ",".join(map(str, cells))
 
 
-def table(options: Options, rows: Iterable[Row]) -> Table:
+def describe(options: Options) -> Description:
     columns = {
         SECONDS: f"user and system time of the whole command, least of {options.repeats}",
         PER_THOUSAND: "for every thousand runs or points",
@@ -153,8 +153,4 @@ def table(options: Options, rows: Iterable[Row]) -> Table:
         f"Stores of synthetic runs ({options.evaluations} evaluations each; {options.report_evaluations} and "
         f"{options.logged} rows of log for reports), one thread of BLAS"
     )
-    return gathered("analysis", setting, "the row before, were the time linear", columns, rows, here())
-
-
-def measure(options: Options) -> Table:
-    return table(options, rows(options))
+    return Description(setting, "the row before, were the time linear", columns)

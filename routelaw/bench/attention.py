@@ -11,7 +11,7 @@ Shapes: B batch, S sequence, H heads, V key/value size.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
@@ -26,13 +26,12 @@ from routelaw.bench.clock import (
     PRECISION,
     attempt,
     both_ways,
-    here,
     normal,
     peak_mib,
     recorded,
     time_interleaved,
 )
-from routelaw.bench.table import Row, Table, gathered, row
+from routelaw.bench.table import Description, Row, row
 from routelaw.model.attention import rotate, turns
 from routelaw.model.relative_attention import ROWS, biased, by_distance_to_by_key, in_pieces, relative_attention
 
@@ -121,7 +120,7 @@ def _measured(B: int, S: int, H: int, V: int, options: Options) -> Row:
     return row(str((B, S, H, V)), figures, failures)
 
 
-def table(options: Options, rows: Iterable[Row]) -> Table:
+def describe(options: Options) -> Description:
     how = "compiled" if options.compile else "eager"
     ratios = {
         "ours": f"what the model does, {how}: on a GPU pieces of {ROWS}, else as `biased`",
@@ -136,8 +135,4 @@ def table(options: Options, rows: Iterable[Row]) -> Table:
     columns |= {f"{name} (MiB)": "what it allocates" for name in ("flash", *ratios)}
     setting = f"Causal attention, forward and backward, {PRECISION}; rows are (batch, length, heads, key/value size)"
     baseline = "torch's fused attention without relative positions; figures are times over its time"
-    return gathered("attention", setting, baseline, columns, rows, here())
-
-
-def measure(options: Options) -> Table:
-    return table(options, rows(options))
+    return Description(setting, baseline, columns)

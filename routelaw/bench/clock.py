@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from routelaw.bench.table import Machine, Row, row
+from routelaw.bench.table import Environment, Row, row
 from routelaw.training.device import release as give_back
 
 CUDA = torch.cuda.is_available()
@@ -46,9 +46,9 @@ class Timings:
         return self.ms.get(over, float("nan")) / self.ms.get(under, float("nan"))
 
 
-def here() -> Machine:
+def here() -> Environment:
     device = torch.cuda.get_device_name() if CUDA else f"CPU ({torch.get_num_threads()} threads)"
-    return Machine(device, str(torch.__version__), datetime.now(UTC).date().isoformat())
+    return Environment(device, str(torch.__version__), datetime.now(UTC).date().isoformat())
 
 
 def time_interleaved(

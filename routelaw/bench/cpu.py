@@ -11,17 +11,17 @@ then the demo's shape, on one thread as in the demo, with rotary and with relati
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from itertools import count, product
 
 import torch
 from torch import Tensor
 
-from routelaw.bench.clock import Work, attempt, here, time_interleaved
+from routelaw.bench.clock import Work, attempt, time_interleaved
 from routelaw.bench.peers import PlainTransformer, qwen3_loss, qwen3_moe, torch_step
-from routelaw.bench.table import Row, Table, gathered, row
+from routelaw.bench.table import Description, Row, row
 from routelaw.errors import InputError
 from routelaw.model.transformer import Transformer
 from routelaw.specs.run import ModelSpec, RouterSpec, RunSpec, TrainSpec
@@ -51,9 +51,12 @@ class Options:
     rounds: int = 10
     seconds: float = 30.0
     """For the rounds of a row, after the fewest that are taken in any case."""
+    capacity: float = 0.0
+    """0 drops nothing: what a router drops is not computed."""
 
     def spec(self, size: str, router: str, experts: int) -> RunSpec:
-        return _spec(size, router, experts, "rope", self.batch, self.length, self.vocabulary)
+        spec = _spec(size, router, experts, "rope", self.batch, self.length, self.vocabulary)
+        return replace(spec, router=replace(spec.router, capacity_factor=self.capacity)) if spec.routed_blocks else spec
 
     def demo_spec(self, positions: str) -> RunSpec:
         size, batch, length, vocabulary = self.demo
@@ -162,7 +165,7 @@ def _check_memory(parameters: int) -> None:
         raise InputError(f"it needs some {in_words(needed)} of memory, and there is {in_words(there)}.")
 
 
-def table(options: Options, rows: Iterable[Row]) -> Table:
+def describe(options: Options) -> Description:
     columns = {
         "over own dense": "our step over that of our dense model",
         "over Qwen3-MoE": "our step over that of Qwen3-MoE, of transformers, with the same active shape",
@@ -176,13 +179,10 @@ def table(options: Options, rows: Iterable[Row]) -> Table:
         QWEN: "Qwen3-MoE's",
         PLAIN: "plain torch's",
     }
+    dropped = f"capacity {options.capacity:g}" if options.capacity else "nothing dropped"
     setting = (
         f"Training steps on a CPU in float32, {options.batch} × {options.length} random tokens, vocabulary "
-        f"{options.vocabulary:,}, K = 1, R = ½, nothing dropped; the demo's {options.demo[1]} × {options.demo[2]} "
+        f"{options.vocabulary:,}, K = 1, R = ½, {dropped}; the demo's {options.demo[1]} × {options.demo[2]} "
         f"tokens, vocabulary {options.demo[3]}, one thread"
     )
-    return gathered("cpu", setting, "our dense model, Qwen3-MoE and plain torch", columns, rows, here())
-
-
-def measure(options: Options) -> Table:
-    return table(options, rows(options))
+    return Description(setting, "our dense model, Qwen3-MoE and plain torch", columns)

@@ -7,13 +7,13 @@ gradient written. Where the floor passes the dense layer's time, no kernel makes
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from routelaw.bench.clock import COPIED, CUDA, DTYPE, PRECISION, attempt, bandwidth, here, recorded, time_interleaved
+from routelaw.bench.clock import COPIED, CUDA, DTYPE, PRECISION, attempt, bandwidth, recorded, time_interleaved
 from routelaw.bench.layer import DENSE, Problem
-from routelaw.bench.table import Row, Table, gathered, row
+from routelaw.bench.table import Description, Row, row
 
 PASSES = 3
 """Over the weights: read, read again, and the gradient written."""
@@ -61,7 +61,7 @@ def _measured(experts: int, bytes_per_s: float, options: Options) -> Row:
     return row(f"E={experts}", figures, ran.failures)
 
 
-def table(options: Options, rows: Iterable[Row]) -> Table:
+def describe(options: Options) -> Description:
     how = "compiled" if options.compile else "eager"
     columns = {
         "E": "experts",
@@ -76,8 +76,4 @@ def table(options: Options, rows: Iterable[Row]) -> Table:
         f"One routed layer against E, forward and backward: d = {options.width}, {options.tokens:,} random tokens, "
         f"K = 1, FFW 4d, {PRECISION}" + (", recorded as CUDA graphs" if CUDA else "")
     )
-    return gathered("experts", setting, f"a dense FFW of the same FLOPs, {how}", columns, rows, here())
-
-
-def measure(options: Options) -> Table:
-    return table(options, rows(options))
+    return Description(setting, f"a dense FFW of the same FLOPs, {how}", columns)

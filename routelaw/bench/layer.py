@@ -1,7 +1,7 @@
 """A routed layer against a dense FFW of the same FLOPs, forward and backward.
 
 K = 1, hidden layer 4d, weighted outputs; load even, and with Zipf's skew of .7. Figures are fractions of the dense
-FFW's speed: dispatch, both products, GELU, combine and weighting, and all gradients. In the race: our layer eager and
+FFW's speed: dispatch, both products, GELU, combine and weighting, and all gradients. Candidates are our layer eager and
 compiled, torch's `grouped_mm` in the plainest layer around it, and its products alone. On a GPU all of them run as CUDA
 graphs, as steps of small models do, and ours once more with every kernel launched, which measures the processor too.
 
@@ -10,7 +10,7 @@ Shapes: T tokens, N = T assignments, D width, F = 4D hidden, E experts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
@@ -27,13 +27,12 @@ from routelaw.bench.clock import (
     Work,
     attempt,
     both_ways,
-    here,
     normal,
     peak_mib,
     recorded,
     time_interleaved,
 )
-from routelaw.bench.table import Row, Table, gathered, row
+from routelaw.bench.table import Description, Row, row
 from routelaw.model.experts import Experts
 from routelaw.routers.router import Routing
 
@@ -196,7 +195,7 @@ def _wanted(problem: Problem) -> Tensor:
     return wanted_TD * problem.weight_N[:, None]
 
 
-def table(options: Options, rows: Iterable[Row]) -> Table:
+def describe(options: Options) -> Description:
     how = "compiled" if options.compile else "eager"
     columns = {
         "ours compiled": "our layer, compiled",
@@ -214,8 +213,4 @@ def table(options: Options, rows: Iterable[Row]) -> Table:
     if CUDA:
         setting += ", recorded as CUDA graphs"
     baseline = f"a dense FFW of the same FLOPs, {how}; figures are fractions of its speed"
-    return gathered("layer", setting, baseline, columns, rows, here())
-
-
-def measure(options: Options) -> Table:
-    return table(options, rows(options))
+    return Description(setting, baseline, columns)

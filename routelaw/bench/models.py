@@ -12,11 +12,13 @@ Shapes: B batch, S sequence, T = B·S tokens.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 
 import torch
+from torch import Tensor
 
 from routelaw.bench.clock import (
     ALL,
@@ -25,17 +27,17 @@ from routelaw.bench.clock import (
     DTYPE,
     PRECISION,
     Work,
-    here,
     peak_mib,
     reason,
     recorded,
     release,
     time_interleaved,
+    wait,
 )
-from routelaw.bench.table import Row, Table, gathered, row
+from routelaw.bench.table import Description, Row, row
 from routelaw.costs.memory import footprint
 from routelaw.errors import InputError
-from routelaw.model.transformer import Transformer
+from routelaw.model.transformer import Output, Transformer
 from routelaw.specs.run import ModelSpec, RouterSpec, RunSpec, TrainSpec
 from routelaw.specs.sizes import get_size
 from routelaw.sweeps.estimate.memory import host_memory, in_words
@@ -67,6 +69,8 @@ class Options:
     whole: bool = True
     """Time the whole step, too."""
     compile: bool = CUDA
+    profile: int = 0
+    """Print so many kernels, those in which a forward and backward pass of each model spends the most time."""
 
     def spec(self, size: str, router: str, positions: str) -> RunSpec:
         return RunSpec(
@@ -86,12 +90,12 @@ QUICK = Options(
 
 def built(spec: RunSpec, compiled: bool) -> Transformer:
     """Drawn where it is used: a billion numbers take a CPU a minute."""
-    honest, Transformer.initialise = Transformer.initialise, lambda self, seed: None
+    original, Transformer.initialise = Transformer.initialise, lambda self, seed: None
     try:
         with torch.device(DEVICE):
             model = Transformer(spec).to(DTYPE)
     finally:
-        Transformer.initialise = honest
+        Transformer.initialise = original
     for name, parameter in model.named_parameters():
         if "norm" in name or name.endswith("router.bias"):
             parameter.data.fill_(float("norm" in name and not name.endswith("bias")))
@@ -100,6 +104,17 @@ def built(spec: RunSpec, compiled: bool) -> Transformer:
     for block in model.blocks if compiled else ():
         block.compile(fullgraph=True, dynamic=False)
     return model.train()
+
+
+def training_loss(
+    model: Transformer, tokens_BS: Tensor, step: int | Tensor, first_sequence: int = 0
+) -> tuple[Tensor, Output]:
+    """The loss of a training step, the routers' own included, and what the model gave."""
+    ids_BS, target_T = tokens_BS[:, :-1], tokens_BS[:, 1:].flatten()
+    output = model(ids_BS, step_context(model.spec, step, ids_BS, first_sequence, model.parallel.batch))
+    nll_T = model.token_nll(output.hidden_TD, target_T)
+    losses = layer_losses(model, output, nll_T.detach())
+    return nll_T.sum() / nll_T.numel() + weighted_sum(model, losses, nll_T), output
 
 
 def graphs_made() -> int:
@@ -118,6 +133,21 @@ def waits(work: Work, what: str) -> dict[str, str]:
         return {f"{what} without waiting": reason(error)}
     finally:
         torch.cuda.set_sync_debug_mode("default")
+
+
+def print_kernels(name: str, work: Work, most: int) -> None:
+    """Kernels by name, with milliseconds, share and calls, summed over one call."""
+    activity = torch.profiler.ProfilerActivity.CUDA if CUDA else torch.profiler.ProfilerActivity.CPU
+    with torch.profiler.profile(activities=[activity]) as profile:
+        work()
+        wait()
+    events = profile.key_averages()
+    spent = {e.key: (e.self_device_time_total if CUDA else e.self_cpu_time_total) / 1e3 for e in events}
+    total = sum(spent.values())
+    print(f"{name}: {total:.1f} ms of kernels", file=sys.stderr)
+    for event in sorted(events, key=lambda e: -spent[e.key])[:most]:
+        ms = spent[event.key]
+        print(f"{ms:8.2f} ms {ms / total:6.1%} {event.count:5}× {event.key[:110]}", file=sys.stderr, flush=True)
 
 
 def check_room(options: Options) -> None:
@@ -147,7 +177,7 @@ def rows(options: Options) -> Iterator[Row]:
         in_turn = fits([options.spec(size, router, positions) for router in options.routers], options.whole)
         for group in [options.routers] if in_turn else [(router,) for router in options.routers]:
             with torch._dynamo.config.patch(recompile_limit=VARIANTS):
-                yield from _raced(size, positions, group, options, times)
+                yield from _time_together(size, positions, group, options, times)
             release()
 
 
@@ -161,15 +191,15 @@ def fits(specs: list[RunSpec], whole: bool) -> bool:
     return needed < torch.cuda.get_device_properties(DEVICE).total_memory / 2
 
 
-def _raced(
+def _time_together(
     size: str, positions: str, routers: tuple[str, ...], options: Options, times: dict[str, float]
 ) -> Iterator[Row]:
     """`times` of forward and backward, by router: those so far, to which these are added."""
     names = {router: f"{size} {positions} {router}" for router in routers}
-    trials: dict[str, Trial] = {}
+    trials: dict[str, TimedModel] = {}
     for router, name in names.items():
         try:
-            trials[router] = Trial(name, options.spec(size, router, positions), options)
+            trials[router] = TimedModel(name, options.spec(size, router, positions), options)
         except Exception as error:
             yield row(name, {}, {ALL: reason(error)})
     candidates = {router: trial.forward_and_backward for router, trial in trials.items()}
@@ -207,7 +237,7 @@ def optimizer_alone(optimizer: Optimizer, gradients: Work) -> Work:
     return step
 
 
-class Trial:
+class TimedModel:
     """A model with its tokens, and what is measured of it."""
 
     def __init__(self, name: str, spec: RunSpec, options: Options) -> None:
@@ -222,20 +252,22 @@ class Trial:
         for parameter in self.model.parameters():
             parameter.grad = None
 
+    def loss(self) -> tuple[Tensor, Output]:
+        self.number.add_(1)
+        return training_loss(self.model, self.tokens_BS, self.number)
+
     def _gradients(self) -> None:
         before = graphs_made()
-        self.number.add_(1)
-        ids_BS, target_T = self.tokens_BS[:, :-1], self.tokens_BS[:, 1:].flatten()
-        output = self.model(ids_BS, step_context(self.spec, self.number, ids_BS, 0))
-        nll_T = self.model.token_nll(output.hidden_TD, target_T)
-        losses = layer_losses(self.model, output, nll_T.detach())
-        (nll_T.sum() / nll_T.numel() + weighted_sum(self.model, losses, nll_T)).backward()
+        loss, _ = self.loss()
+        loss.backward()
         self.graphs += graphs_made() - before
 
     def row(self, fb_ms: float, fb_spread: float) -> Row:
         """All figures, given the time of forward and backward."""
         figures = {FB: fb_ms, "fb spread": fb_spread, "fb peak (MiB)": peak_mib(self.forward_and_backward)}
         first = self.graphs
+        if self.options.profile:
+            print_kernels(self.name, self.forward_and_backward, self.options.profile)
         failures = waits(self.forward_and_backward, "forward and backward")
         figures |= {"waits": len(failures)} if CUDA else {}
         if self.options.whole and self.spec.counts.total_params < MOST_OPTIMIZED:
@@ -269,7 +301,7 @@ class Trial:
         return figures | ({"waits in step": len(waited)} if CUDA else {}), waited
 
 
-def table(options: Options, rows: Iterable[Row]) -> Table:
+def describe(options: Options) -> Description:
     how = "blocks compiled" if options.compile else "eager"
     columns = {
         "over dense": "forward and backward, over the dense model's",
@@ -290,8 +322,4 @@ def table(options: Options, rows: Iterable[Row]) -> Table:
         f"Whole models, {options.tokens:,} random tokens in sequences of {options.length:,}, E = {options.experts}, "
         f"K = 1, R = ½, vocabulary {options.vocabulary:,}, {PRECISION}, {how}"
     )
-    return gathered("models", setting, "the dense model of equal N, and Switch of equal E", columns, rows, here())
-
-
-def measure(options: Options) -> Table:
-    return table(options, rows(options))
+    return Description(setting, "the dense model of equal N, and Switch of equal E", columns)

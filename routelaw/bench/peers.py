@@ -24,7 +24,7 @@ from routelaw.specs.run import RunSpec, TrainSpec
 from routelaw.training.optimizer import learning_rate
 
 GATED_MULTIPLE = 16
-"""A gated FFW has three matrices where ours has two: 8d/3 wide instead of 4d, rounded to what `grouped_mm` takes."""
+"""Widths of gated FFWs are multiples of this: what `grouped_mm` takes."""
 
 
 class PlainBlock(nn.Module):
@@ -129,33 +129,43 @@ class PlainTransformer(nn.Module):
                 block.down[expert].get_parameter("weight").copy_(given["experts.down.0"][expert].T)
 
 
+def transformers_shape(architecture: Architecture, vocabulary: int, length: int, multiple: int) -> dict[str, Any]:
+    """The part of a configuration of transformers that gives it the size and FLOPs per token of our model."""
+    return {
+        "vocab_size": vocabulary,
+        "hidden_size": architecture.d_model,
+        "intermediate_size": gated_width(architecture.d_model, multiple),
+        "num_hidden_layers": architecture.blocks,
+        "num_attention_heads": architecture.heads,
+        "num_key_value_heads": architecture.heads,
+        "head_dim": architecture.kv_size,
+        "max_position_embeddings": length,
+        "tie_word_embeddings": True,
+        "use_cache": False,
+        "bos_token_id": 0,
+        "eos_token_id": 0,
+    }
+
+
+def gated_width(width: int, multiple: int) -> int:
+    """The width of a gated FFW with the FLOPs of an ungated one of 4d: it has three matrices where ours has two."""
+    return max(multiple, round(8 * width / 3 / multiple) * multiple)
+
+
 def qwen3_moe(architecture: Architecture, vocabulary: int, length: int, experts: int) -> nn.Module:
     """Qwen3-MoE of transformers with the FLOPs per token of our model: one expert a token in every other block, its
     balance loss with our weight, and the implementation of experts that it chooses by itself."""
     from transformers import AutoModelForCausalLM, Qwen3MoeConfig
 
-    width = architecture.d_model
-    gated = GATED_MULTIPLE * round(8 * width / 3 / GATED_MULTIPLE)
     config = Qwen3MoeConfig(
-        vocab_size=vocabulary,
-        hidden_size=width,
-        intermediate_size=gated,
-        moe_intermediate_size=gated,
-        num_hidden_layers=architecture.blocks,
-        num_attention_heads=architecture.heads,
-        num_key_value_heads=architecture.heads,
-        head_dim=architecture.kv_size,  # pyrefly: ignore
-        max_position_embeddings=length,
+        **transformers_shape(architecture, vocabulary, length, GATED_MULTIPLE),
+        moe_intermediate_size=gated_width(architecture.d_model, GATED_MULTIPLE),
         num_experts=experts,
         num_experts_per_tok=1,
         decoder_sparse_step=2,
         norm_topk_prob=False,
         output_router_logits=True,
         router_aux_loss_coef=0.01,
-        tie_word_embeddings=True,
-        use_cache=False,
-        bos_token_id=0,
-        eos_token_id=0,
     )
     return AutoModelForCausalLM.from_config(config, attn_implementation="sdpa").train()
 

@@ -11,7 +11,7 @@ Shapes: T tokens, E experts, G routing groups of M members.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
@@ -19,8 +19,8 @@ from itertools import product
 import torch
 from torch import Tensor
 
-from routelaw.bench.clock import CUDA, attempt, here, normal, recorded, time_interleaved
-from routelaw.bench.table import Row, Table, gathered, row
+from routelaw.bench.clock import CUDA, attempt, normal, recorded, time_interleaved
+from routelaw.bench.table import Description, Row, row
 from routelaw.kernels.sinkhorn import expert_potentials, sinkhorn
 
 ITERATIONS, TOLERANCE, CAP = 16, 1e-2, 200
@@ -117,7 +117,7 @@ def _tuned(given: tuple[Tensor, Tensor, Tensor]) -> dict[str, float]:
     return {"best tuning (ms)": min(ran.ms.values(), default=float("nan"))}
 
 
-def table(options: Options, rows: Iterable[Row]) -> Table:
+def describe(options: Options) -> Description:
     how = "compiled" if options.compile else "eager"
     columns = {
         "speedup, 16": "the baseline's time over ours",
@@ -132,9 +132,4 @@ def table(options: Options, rows: Iterable[Row]) -> Table:
     }
     setting = f"Sinkhorn of {options.tokens:,} tokens in float32, low-rank scores with an uneven bias"
     setting += ", recorded as CUDA graphs" if CUDA else ""
-    return gathered("sinkhorn", setting, f"{ITERATIONS} iterations of the plain form, {how}, without a stop test",
-                    columns, rows, here())  # fmt: skip
-
-
-def measure(options: Options) -> Table:
-    return table(options, rows(options))
+    return Description(setting, f"{ITERATIONS} iterations of the plain form, {how}, without a stop test", columns)

@@ -32,28 +32,37 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Machine:
+class Environment:
     device: str
     torch: str
     date: str
 
     def __str__(self) -> str:
-        """Without the date, as the ledger names machines."""
+        """Without the date, as files of results name machines."""
         return f"{self.device}, torch {self.torch}"
+
+
+@dataclass(frozen=True)
+class Description:
+    """The words of a table."""
+
+    setting: str
+    """What was computed on what."""
+    baseline: str
+    """What ratios are measured against."""
+    columns: Mapping[str, str]
+    """By name, what it means."""
 
 
 @dataclass(frozen=True)
 class Table:
     name: str
     setting: str
-    """What was computed on what, in words."""
     baseline: str
-    """What ratios are measured against, in words."""
     columns: Mapping[str, str]
-    """By name, what it means."""
     rows: Mapping[str, Mapping[str, float]]
     failures: tuple[Failure, ...]
-    machine: Machine
+    machine: Environment
 
     @property
     def present(self) -> list[str]:
@@ -62,7 +71,7 @@ class Table:
         return [c for c in self.columns if c in failed or any(c in row for row in self.rows.values())]
 
     def figures(self) -> dict[str, float | str]:
-        """All in one line for the ledger: `row/column`, failures in words."""
+        """All in one line for a file of results: `row/column`, failures in words."""
         numbers = {f"{name}/{column}": value for name, row in self.rows.items() for column, value in row.items()}
         return numbers | {
             f"{failure.row}/{failure.candidate}": f"failed: {failure.reason}" for failure in self.failures
@@ -81,12 +90,11 @@ def row(name: str, figures: Mapping[str, float], failures: Mapping[str, str] | N
     return Row(name, known, tuple(Failure(who, why, name) for who, why in (failures or {}).items()))
 
 
-def gathered(
-    name: str, setting: str, baseline: str, columns: Mapping[str, str], rows: Iterable[Row], machine: Machine
-) -> Table:
+def gathered(name: str, description: Description, rows: Iterable[Row], machine: Environment) -> Table:
     """A table of rows, in the order in which they come."""
-    found = list(rows)
-    strangers = {column for r in found for column in r.figures} - set(columns)
-    assert not strangers, f"{name} has columns that it does not explain: {sorted(strangers)}"
+    found, columns = list(rows), description.columns
+    unexplained = {column for r in found for column in r.figures} - set(columns)
+    assert not unexplained, f"{name} has columns that it does not explain: {sorted(unexplained)}"
     failures = tuple(failure for r in found for failure in r.failures)
-    return Table(name, setting, baseline, dict(columns), {r.name: r.figures for r in found}, failures, machine)
+    by_name = {r.name: r.figures for r in found}
+    return Table(name, description.setting, description.baseline, dict(columns), by_name, failures, machine)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -30,6 +32,16 @@ def bench(
     sizes: Annotated[
         list[str] | None, typer.Option(help="Model sizes of the table models, e.g. 130M,370M (repeatable).")
     ] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="Any option of a table: layer.experts=[8,64] (repeatable).")
+    ] = None,
+    record: Annotated[
+        bool, typer.Option("--record", help="Append each table to a file of results, as one line of JSON.")
+    ] = False,
+    results: Annotated[Path | None, typer.Option(help="That file.", show_default="benchmarks/results.jsonl")] = None,
+    limit: Annotated[
+        float | None, typer.Option(min=0.1, help="Seconds after which a table ends with the rows that it has.")
+    ] = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Measure Sinkhorn, a routed layer, its cost against E, attention and whole models, each against a baseline.
@@ -38,22 +50,32 @@ def bench(
     some ten minutes in all on two cores.
     """
     from routelaw.cli.output import print_json, show
+    from routelaw.errors import InputError
 
+    if record and quick:
+        raise InputError("times of --quick mean little: leave out --record.")
+    options.refuse_without_effect({"--results": None if record else results}, "without --record")
     wanted = _asked(tables or [])
-    more = _given(wanted, sizes or [])
+    given = _given(wanted, sizes or [], set_ or [])
     from routelaw.bench import measured, preset
     from routelaw.bench.clock import CUDA
+    from routelaw.bench.results import RESULTS, ResultsFile, kept
 
-    if MODELS in wanted:
+    chosen = {name: preset(name, quick, **given.get(name, {})) for name in wanted}
+    if MODELS in chosen:
         from routelaw.bench.models import check_room
 
-        check_room(preset(MODELS, quick, **more.get(MODELS, {})))  # before the minutes that other tables take
+        check_room(chosen[MODELS])  # before the minutes that other tables take
+    file = ResultsFile(results or RESULTS) if record else None
+    follow = partial(kept, seconds=limit) if record or limit else iter
     if not as_json:
         show(_words(quick, CUDA))
     done = []
-    for name in wanted:
-        table = measured(name, preset(name, quick, **more.get(name, {})))
+    for name, asked in chosen.items():
+        table = measured(name, asked, follow)
         done.append(table)
+        if file:
+            file.append_table(table)
         if not as_json:
             _show(table)
     if as_json:
@@ -68,19 +90,23 @@ def _asked(names: list[str]) -> list[str]:
     return list(dict.fromkeys(one_of(name, TABLES, "routelaw bench") for name in names)) or list(TABLES)
 
 
-def _given(wanted: list[str], sizes: list[str]) -> dict[str, dict[str, Any]]:
+def _given(wanted: list[str], sizes: list[str], settings: list[str]) -> dict[str, dict[str, Any]]:
     """Options by table. Sizes are looked up here, so that a wrong one is said before anything is measured."""
+    from routelaw.cli.options import one_of, settings_of
     from routelaw.errors import InputError
     from routelaw.specs.sizes import get_size
 
-    if not sizes:
-        return {}
-    if MODELS not in wanted:
+    given: dict[str, dict[str, Any]] = {}
+    for name, value in settings_of(settings).items():
+        table, _, option = name.partition(".")
+        given.setdefault(one_of(table, tuple(wanted), "--set"), {})[option] = value
+    if sizes and MODELS not in wanted:
         raise InputError(f"--sizes is for the table {MODELS}, which is not among {', '.join(wanted)}: name it, too.")
-    names = tuple(part.strip() for given in sizes for part in given.split(","))
+    if names := [name.strip() for listed in sizes for name in listed.split(",")]:
+        given.setdefault(MODELS, {})["sizes"] = names
     for name in names:
         get_size(name)
-    return {MODELS: {"sizes": names}}
+    return given
 
 
 def _words(quick: bool, cuda: bool) -> str:

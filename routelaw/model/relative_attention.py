@@ -7,7 +7,7 @@ and backward, compiled and recorded, against flash attention without the term, a
 (8, 2048, 8, 64), (8, 2048, 16, 64) and (4, 2048, 16, 128): `biased` 11.3, 11.7 and 10.0 times, FlexAttention with
 scores read in its kernel 12.9, 13.2 and 7.4, `in_pieces` of 256 rows 6.3, 6.2 and 5.0, of 512 5.8, 6.1 and 4.3, of 1024
 6.2, 6.5 and 4.5; those of 512 take the least memory, 564, 1,126 and 702 MiB, where `biased` takes 1,141, 2,278 and
-1,253 (benchmarks/gpu_attention.py, 2026-11-16).
+1,253 (`routelaw bench attention`, 2026-11-16).
 
 On a CPU nothing is fused for us, so `eager_attention` takes few passes over the S × S scores: forwards the product
 with the distances, one pass that shifts and masks it, the product with the keys added in place, and the softmax;

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from routelaw.bench import analysis
+from routelaw.bench import analysis, measured
 from routelaw.bench.synthetic_store import write_store
 from routelaw.fitting import fit_law, select_points
 from routelaw.runs.listing import list_runs
@@ -26,7 +26,7 @@ def test_a_store_as_training_leaves_it(tmp_path: Path) -> None:
 
 
 def test_rows_of_the_table() -> None:
-    table = analysis.measure(analysis.QUICK)
+    table = measured("analysis", analysis.QUICK)
     assert table.failures == ()
     assert list(table.rows) == ["runs list, 20 runs", "fit, 20 runs", "validate, 30 points"]
     assert all(row[analysis.SECONDS] > 0 for row in table.rows.values())

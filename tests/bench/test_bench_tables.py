@@ -163,14 +163,14 @@ def test_models_take_turns_where_they_fit(monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.long
 @pytest.mark.parametrize("in_turn", [True, False])
 def test_a_model_that_fails_leaves_the_others(monkeypatch: pytest.MonkeyPatch, in_turn: bool) -> None:
-    honest = models.Trial.forward_and_backward
+    original = models.TimedModel.forward_and_backward
 
-    def broken(trial: models.Trial) -> None:
-        if trial.spec.router.name == "switch":
+    def broken(timed: models.TimedModel) -> None:
+        if timed.spec.router.name == "switch":
             raise RuntimeError("no kernel")
-        honest(trial)
+        original(timed)
 
-    monkeypatch.setattr(models.Trial, "forward_and_backward", broken)
+    monkeypatch.setattr(models.TimedModel, "forward_and_backward", broken)
     monkeypatch.setattr(models, "fits", lambda specs, whole: in_turn)
     table = anew("models", routers=("dense", "switch", "hash"), whole=False)
     assert list(table.rows) == ["0.05M rope dense", "0.05M rope switch", "0.05M rope hash"]
@@ -188,7 +188,7 @@ def test_who_stops_keeps_the_rows_there_are(monkeypatch: pytest.MonkeyPatch) -> 
     def stopped(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(models.Trial, "row", stopped)
+    monkeypatch.setattr(models.TimedModel, "row", stopped)
     with pytest.raises(KeyboardInterrupt):
         next(rows)
 

@@ -7,11 +7,11 @@ from importlib.util import find_spec
 
 import pytest
 
-from routelaw.bench import cpu
+from routelaw.bench import cpu, measured
 
 
 def test_rows_and_ratios() -> None:
-    table = cpu.measure(cpu.QUICK)
+    table = measured("cpu", cpu.QUICK)
     routed, rope, xl = table.rows.values()
     assert list(table.rows) == ["0.05M switch E = 4", "0.05M demo rope", "0.05M demo xl"]
     assert routed["over own dense"] == pytest.approx(routed[cpu.OURS] / routed[cpu.DENSE], rel=1e-3)
@@ -38,3 +38,10 @@ def test_a_difference_would_show() -> None:
     ours, theirs = (cpu._our_step(cpu.Transformer(s).double(), s) for s in (other, spec))
     tokens = [cpu.random_tokens(spec, step) for step in range(6)]
     assert max(abs(ours(t) - theirs(t)) for t in tokens) > 1e-7
+
+
+def test_capacity_is_of_routed_models_alone() -> None:
+    options = replace(cpu.QUICK, capacity=2.0)
+    assert options.spec("0.05M", "switch", 4).router.capacity_factor == 2.0
+    assert cpu.QUICK.spec("0.05M", "switch", 4).router.capacity_factor == 0.0
+    assert options.spec("0.05M", "dense", 1) == cpu.QUICK.spec("0.05M", "dense", 1)

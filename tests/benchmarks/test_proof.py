@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
-from types import ModuleType
 
 import numpy as np
 import pytest
 import torch
 
+import benchmarks.proof_comparisons as comparisons
+import benchmarks.proof_paths as paths
 import routelaw.model.experts as experts_module
+from benchmarks.gpu_transformers import GATED_MULTIPLE
+from benchmarks.proof_comparisons import chain_batches, curve_difference
+from routelaw.bench.peers import gated_width
 from routelaw.kernels.dispatch import expert_order, summed_rows
 from routelaw.kernels.fp32_product import wide_linear
 from routelaw.model.grouped_product import grouped_product
 from routelaw.specs.run import ModelSpec, RouterSpec, RunSpec, TrainSpec
 from routelaw.specs.sizes import get_size
-
-Script = Callable[[str], ModuleType]
 
 
 def noisy(seeds: int = 3, steps: int = 300, spread: float = 0.05) -> np.ndarray:
@@ -28,35 +29,32 @@ def noisy(seeds: int = 3, steps: int = 300, spread: float = 0.05) -> np.ndarray:
     return 9 - np.linspace(0, 4, steps) + level_S1 + 0.01 * random.standard_normal((seeds, steps))
 
 
-def test_the_verdict_is_of_the_largest_difference(script: Script) -> None:
-    verdict = script("proof_curves").verdict
+def test_the_verdict_is_of_the_largest_difference() -> None:
     reference_SN = noisy()
-    assert verdict(reference_SN, reference_SN).difference == 0
+    assert curve_difference(reference_SN, reference_SN).difference == 0
     bent_SN = reference_SN.copy()
     bent_SN[:, 100:150] += 0.5  # longer than what smoothing averages over
-    found = verdict(reference_SN, bent_SN)
+    found = curve_difference(reference_SN, bent_SN)
     assert found.difference == pytest.approx(0.5)
     assert not found.within
     assert found.ratio == pytest.approx(0.5 / found.spread)
-    assert verdict(reference_SN, reference_SN + 0.3 * found.spread).within
+    assert curve_difference(reference_SN, reference_SN + 0.3 * found.spread).within
 
 
-def test_the_spread_is_of_seeds_and_not_of_steps(script: Script) -> None:
-    verdict = script("proof_curves").verdict
+def test_the_spread_is_of_seeds_and_not_of_steps() -> None:
     reference_SN = noisy(seeds=200)
-    found = verdict(reference_SN, reference_SN)
+    found = curve_difference(reference_SN, reference_SN)
     assert found.spread == pytest.approx(0.05, rel=0.2)
 
 
-def test_a_curve_that_is_not_finite_is_outside(script: Script) -> None:
-    verdict = script("proof_curves").verdict
+def test_a_curve_that_is_not_finite_is_outside() -> None:
     broken_SN = noisy()
     broken_SN[1, 7] = np.nan
-    assert not verdict(noisy(), broken_SN).within
+    assert not curve_difference(noisy(), broken_SN).within
 
 
-def test_a_chain_is_the_same_for_all_seeds(script: Script) -> None:
-    draw = script("proof_curves").chain_batches(64, 32, 20)
+def test_a_chain_is_the_same_for_all_seeds() -> None:
+    draw = chain_batches(64, 32, 20)
     followers: list[set[tuple[int, int]]] = [set(), set()]
     for seed in (0, 1):
         tokens_BS = draw(seed, 3)
@@ -66,15 +64,14 @@ def test_a_chain_is_the_same_for_all_seeds(script: Script) -> None:
     assert len(followers[0] | followers[1]) <= 20 * 8
 
 
-def test_the_sliced_product_is_the_grouped_one(script: Script) -> None:
-    sliced = script("proof_paths").sliced_product
+def test_the_sliced_product_is_the_grouped_one() -> None:
     generator = torch.Generator().manual_seed(0)
     offsets_E = torch.tensor([3, 3, 7, 10], dtype=torch.int32)
     weight = torch.randn(4, 5, 6, generator=generator, dtype=torch.float64)
     rows = torch.randn(12, 5, generator=generator, dtype=torch.float64)  # two of them nobody's
     toward = torch.randn(10, 6, generator=generator, dtype=torch.float64)
     found = []
-    for product in (sliced, grouped_product):
+    for product in (paths.sliced_product, grouped_product):
         x, w = rows.clone().requires_grad_(), weight.clone().requires_grad_()
         y = product(x, w, offsets_E)[:10]
         (y * toward).sum().backward()
@@ -85,8 +82,8 @@ def test_the_sliced_product_is_the_grouped_one(script: Script) -> None:
         torch.testing.assert_close(one, other)
 
 
-def test_plain_dispatch_is_dispatch(script: Script) -> None:
-    paths, draw = script("proof_paths"), torch.Generator().manual_seed(0)
+def test_plain_dispatch_is_dispatch() -> None:
+    draw = torch.Generator().manual_seed(0)
     for tokens, k, experts in ((40, 1, 5), (33, 3, 7)):
         expert_N = torch.randint(experts - 1, (tokens * k,), generator=draw)  # the last expert has none
         kept_N = torch.rand(tokens * k, generator=draw) < 0.8
@@ -98,8 +95,7 @@ def test_plain_dispatch_is_dispatch(script: Script) -> None:
         torch.testing.assert_close(paths.plain_rows(*rows), summed_rows(*rows))
 
 
-def test_patches_are_in_place_only_meanwhile(script: Script) -> None:
-    paths = script("proof_paths")
+def test_patches_are_in_place_only_meanwhile() -> None:
     with paths.all_patches():
         assert experts_module.grouped_product is paths.sliced_product
         assert experts_module.expert_order is paths.plain_order
@@ -115,49 +111,47 @@ def test_patches_are_in_place_only_meanwhile(script: Script) -> None:
     assert paths.gating_module.wide_linear is paths.reinforce_module.wide_linear is wide_linear
 
 
-def test_what_waits_for_the_device_is_not_recorded(script: Script) -> None:
+def test_what_waits_for_the_device_is_not_recorded() -> None:
     """Grouped sizes, Sinkhorn's looks and the unfused optimiser's question are answered on the host."""
-    without = script("proof_paths").WITHOUT
     for name in ("sinkhorn kernel", "grouped product", "fused AdamW", "any of them"):
-        assert not without[name].recorded
+        assert not paths.WITHOUT[name].recorded
 
 
 @pytest.mark.parametrize("router", ["s-base", "switch", "rl-r", "hash"])
-def test_forced_decisions_are_the_ones_taken(script: Script, router: str) -> None:
-    gradients, paths = script("proof_gradients"), script("proof_paths")
+def test_forced_decisions_are_the_ones_taken(router: str) -> None:
     spec = RunSpec(
         ModelSpec(get_size("0.05M"), 50, 8), RouterSpec(router, 4), TrainSpec(steps=9, batch=4), corpus="none"
     )
     model = replace(paths.PLAIN, dtype=torch.float64).model(spec, 0)
     tokens_BS = torch.randint(50, (4, 9), generator=torch.Generator().manual_seed(1)).to(model.embedding.device)
-    free, chosen = gradients.gradients(model, tokens_BS, 0)
+    free, chosen = comparisons.gradients(model, tokens_BS, 0)
     model.zero_grad()
-    with gradients.forced(router, chosen):
-        same, again = gradients.gradients(model, tokens_BS, 0)
-    assert gradients.relative_errors(same, free).whole < 1e-12
+    with comparisons.forced(router, chosen):
+        same, again = comparisons.gradients(model, tokens_BS, 0)
+    assert comparisons.relative_errors(same, free).whole < 1e-12
     model.zero_grad()
-    with gradients.forced(router, [(experts_N + 1) % 4 for experts_N in chosen]):
-        other, moved = gradients.gradients(model, tokens_BS, 0)
+    with comparisons.forced(router, [(experts_N + 1) % 4 for experts_N in chosen]):
+        other, moved = comparisons.gradients(model, tokens_BS, 0)
     shift = 0 if router == "hash" else 1
     for one, two, three in zip(chosen, again, moved, strict=True):
         assert torch.equal(one, two)
         assert torch.equal((one + shift) % 4, three)
-    assert (gradients.relative_errors(other, free).whole > 1e-3) == (router != "hash")
+    assert (comparisons.relative_errors(other, free).whole > 1e-3) == (router != "hash")
 
 
-def test_relative_errors_leave_out_what_is_zero(script: Script) -> None:
+def test_relative_errors_leave_out_what_is_zero() -> None:
     exact = {"a": torch.tensor([3.0, 4.0]), "b": torch.zeros(2)}
-    errors = script("proof_gradients").relative_errors({"a": torch.tensor([3.0, 4.5]), "b": torch.zeros(2)}, exact)
+    errors = comparisons.relative_errors({"a": torch.tensor([3.0, 4.5]), "b": torch.zeros(2)}, exact)
     assert errors.by_name == {"a": pytest.approx(0.1)}
     assert errors.whole == pytest.approx(0.1)
     assert errors.share_within == 0
-    half = script("proof_gradients").Errors(0.05, {"a": 0.05})
-    assert script("proof_gradients").most_over(errors, half) == pytest.approx(2)
+    half = comparisons.GradientErrors(0.05, {"a": 0.05})
+    assert comparisons.most_over(errors, half) == pytest.approx(2)
 
 
 @pytest.mark.parametrize("size", ["25M", "130M", "370M", "1.3B"])
-def test_a_gated_ffw_has_the_flops_of_ours(script: Script, size: str) -> None:
+def test_a_gated_ffw_has_the_flops_of_ours(size: str) -> None:
     width = get_size(size).d_model
-    gated = 3 * 2 * width * script("transformers_models").intermediate(width)
+    gated = 3 * 2 * width * gated_width(width, GATED_MULTIPLE)
     assert gated == pytest.approx(16 * width**2, rel=32 / (8 / 3 * width))
-    assert script("transformers_models").intermediate(1536) == 4096
+    assert gated_width(1536, GATED_MULTIPLE) == 4096

@@ -33,6 +33,20 @@ def test_json(command) -> None:
     assert all(row["over dense"] > 0 for row in table["rows"].values())
 
 
+@eager
+def test_a_recorded_table_is_a_line_of_its_options(command, tmp_path) -> None:
+    file = tmp_path / "results.jsonl"
+    asked = {"experts": "[1,2]", "width": 16, "tokens": 64, "copied": 2**20}
+    settings = [word for name, value in asked.items() for word in ("--set", f"experts.{name}={value}")]
+    code, out, err = command("bench", "experts", "--record", "--results", str(file), "--limit", "60", *settings)
+    assert code == 0
+    assert "64 random tokens" in out
+    assert [line.partition(":")[0] for line in err.splitlines()] == ["E=1", "E=2"]
+    (line,) = map(json.loads, file.read_text().splitlines())
+    assert line["benchmark"] == "experts"
+    assert line["figures"]["E=2/E"] == 2
+
+
 @pytest.mark.long
 @eager
 def test_sizes_are_those_of_the_models(command) -> None:
@@ -49,6 +63,12 @@ def test_sizes_are_those_of_the_models(command) -> None:
         (("layer", "nonsense"), "sinkhorn, layer, experts, attention, models"),
         (("layer", "--sizes", "130M"), "--sizes is for the table models"),
         (("models", "--sizes", "131N"), "Unknown size '131N'"),
+        (("layer", "--set", "layer.width=[8]"), "unknown key 'width' (did you mean 'widths'?)"),
+        (("layer", "--set", "experts.width=8"), "--set takes layer, not 'experts'"),
+        (("layer", "--set", "layer.tokens=many"), "tokens must be a whole number"),
+        (("layer", "--quick", "--record"), "mean little: leave out --record"),
+        (("layer", "--results", "here.jsonl"), "--results has no effect without --record"),
+        (("layer", "--record", "--results", "/none/here.jsonl"), "there is no folder /none"),
     ],
 )
 def test_wrong_words_are_said_before_anything_is_measured(command, arguments, said) -> None:

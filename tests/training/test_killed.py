@@ -1,6 +1,5 @@
-"""kill −9, as benchmarks/kill_resume.py does it, a few times."""
+"""kill −9, as verification/kills.py does it, a few times."""
 
-import os
 import re
 import subprocess
 import sys
@@ -9,14 +8,12 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-KILL_RESUME = ROOT / "benchmarks" / "kill_resume.py"
 
 
 @pytest.mark.long
 def test_a_killed_run_ends_as_if_it_had_not_been() -> None:
-    words = [sys.executable, str(KILL_RESUME), "--kills", "4", "--no-record"]
-    known = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(words, capture_output=True, text=True, check=False, env=known)
+    words = [sys.executable, "-m", "verification.kills", "--kills", "4"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=ROOT)
     assert done.returncode == 0, done.stdout + done.stderr
     kills, _, equal, trials = map(int, re.findall(r"\d+", done.stdout))
     assert kills == 4

@@ -1,10 +1,6 @@
-"""What the planner says a layout holds and sends, against real processes: a quick version of benchmarks/layouts.py."""
+"""What the planner says a layout holds and sends, against real processes: verification/layout_costs.py, quick."""
 
 from __future__ import annotations
-
-import importlib
-from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -13,17 +9,10 @@ from routelaw.costs.memory import footprint
 from routelaw.specs.layout import Layout
 from routelaw.specs.run import ModelSpec, RouterSpec, RunSpec, TrainSpec
 from routelaw.specs.sizes import get_size
+from verification.layout_ranks import Case, measured
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 ROUTED = RouterSpec("s-base", 8, group_tokens=128)
 TWO = [Layout(2, 1, 1), Layout(1, 2, 1), Layout(1, 1, 2)]
-
-
-@pytest.fixture
-def ranks(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The processes find the module where this one does."""
-    monkeypatch.syspath_prepend(BENCHMARKS)
-    return importlib.import_module("layout_ranks")
 
 
 def make(router: RouterSpec = ROUTED, size: str = "0.8M") -> RunSpec:
@@ -52,7 +41,7 @@ def assert_as_planned(case, found) -> None:
 
 
 @pytest.mark.long
-def test_two_processes(ranks: ModuleType) -> None:
-    cases = [ranks.Case(make(), layout, steps=1, peak=False) for layout in TWO]
-    for case, found in zip(cases, ranks.measured(cases), strict=True):
+def test_two_processes() -> None:
+    cases = [Case(make(), layout, steps=1, peak=False) for layout in TWO]
+    for case, found in zip(cases, measured(cases), strict=True):
         assert_as_planned(case, found)

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 import torch
-from layout_cases import RESHARDED, Stretch, Trial, checkpointed, compare, spawned
 
 from routelaw.specs.layout import Layout
+from verification.layout_equality import RESHARDED, LayoutCase, Stretch, checkpointed, compare, spawned
 
 MOST = {torch.float64: 1e-10, torch.float32: 1e-5}
-PAIRS = [Trial(Layout(1, 2, 1), 2, torch.float64, 2)]
+PAIRS = [LayoutCase(Layout(1, 2, 1), 2, torch.float64, 2)]
 OTHERS = [
-    *(Trial(Layout(*sides), 1, torch.float64, 2) for sides in ((2, 1, 1), (1, 1, 2), (2, 2, 1), (1, 2, 2))),
-    Trial(Layout(1, 2, 1), 1, torch.float32, 1),
+    *(LayoutCase(Layout(*sides), 1, torch.float64, 2) for sides in ((2, 1, 1), (1, 1, 2), (2, 2, 1), (1, 2, 2))),
+    LayoutCase(Layout(1, 2, 1), 1, torch.float32, 1),
 ]
 
 
@@ -23,8 +23,8 @@ OTHERS = [
     [pytest.param(PAIRS, marks=pytest.mark.slow), pytest.param(OTHERS, marks=pytest.mark.long)],
     ids=["experts on two", "others"],
 )
-def test_any_layout_computes_the_same(trials: list[Trial]) -> None:
-    """Few steps of few layouts; benchmarks/layout_equality.py takes twenty of all."""
+def test_any_layout_computes_the_same(trials: list[LayoutCase]) -> None:
+    """Few steps of few layouts; verification/layout_equality.py takes twenty of all."""
     found = spawned(compare, *trials)
     assert len(found) == sum(len(trial.cases) for trial in trials)
     assert any(dropped > 0.05 for *_, dropped in found.values()), "capacity must matter"

@@ -8,11 +8,10 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.distributed as dist
-from layout_cases import CASES, Trial, compare, gaps, spawned, spec_of
 from torch.distributed.device_mesh import init_device_mesh
 
 from routelaw.distributed.groups import AXES, Group, Meshes, Parallel
-from routelaw.specs.layout import Layout
+from verification.layout_equality import CASES, LayoutCase, compare, gaps, layouts_of, spawned, spec_of
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # compiling, torch warns of itself
 MOST = {torch.float32: 2e-4, torch.bfloat16: 3e-2}
@@ -54,9 +53,7 @@ def test_every_layout_of_the_gpus_that_there_are(dtype: torch.dtype) -> None:
     if torch.cuda.device_count() < 2:
         pytest.skip("needs two CUDA devices")
     world = 4 if torch.cuda.device_count() >= 4 else 2
-    sides = [n for n in (1, 2, 4) if world % n == 0]
-    layouts = [Layout(d, e, world // d // e) for d in sides for e in sides if world % (d * e) == 0]
-    trials = [Trial(layout, 1, dtype, 3) for layout in layouts]
+    trials = [LayoutCase(layout, 1, dtype, 3) for layout in layouts_of(world)]
     found = spawned(compare, *trials, kind=("cuda",))
     assert len(found) == sum(len(trial.cases) for trial in trials)
     assert not {case: gap for case, gap in found.items() if gap[0] > MOST[dtype]}

@@ -1,4 +1,13 @@
-"""The same run on one process and on several, compared step by step: what every rank of a test carries out."""
+"""Does a run mean the same on every layout? Every router, K, shuffle and capacity, on 1, 2 and 4 processes (gloo).
+
+    python -m verification.layout_equality [--steps 20] [--processes 1 2 4] [--precision float64 float32] [--record]
+
+Each layout and case is trained side by side with a single process, in float64 and in float32, whole and in two
+micro-batches. Compared at every step: the loss, every gradient before clipping, the gradient's norm, drops, loads and
+the routers' losses; then an evaluation. The figure is the largest difference; float64 must stay below 1e-10, float32
+below 1e-5. Exit code 1 otherwise. Tests do the same with fewer steps and layouts, and resume checkpoints of one layout
+on another.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +26,8 @@ import torch.distributed as dist
 import torch.multiprocessing
 from torch import Tensor
 
+from benchmarks.script import run
+from routelaw.bench.table import Row, row
 from routelaw.distributed.groups import Meshes, Parallel, device_of, process_groups
 from routelaw.distributed.ranks import Rank
 from routelaw.distributed.sharding import shard
@@ -32,6 +43,7 @@ from routelaw.training.optimizer import Optimizer
 from routelaw.training.state import TrainState
 from routelaw.training.step import StepInfo, train_step
 
+MOST = {"float64": 1e-10, "float32": 1e-5}
 RESHARDED = ("rl-r, shuffled over all", "two FFWs", "hash")
 GROUP, BATCH, LENGTH = 32, 8, 16
 ROUTED = RouterSpec("switch", 4, group_tokens=GROUP, capacity_factor=1.0)
@@ -73,12 +85,12 @@ def followed(model: Transformer, spec: RunSpec, micro_batches: int) -> Iterator[
     """Every step with its gradients, before they are clipped and before the optimiser hides their scale."""
     optimizer = Optimizer(model, spec.train, fused=False)  # whose gradients can be looked at
     seen: dict[str, Tensor] = {}
-    honest = optimizer.step
+    original = optimizer.step
 
     def step(rate: float, norm: Tensor) -> None:
         for name, master in optimizer.masters.items():
             seen[name] = (master.grad.full_tensor() if master is not local_part(master) else master.grad).clone()
-        honest(rate, norm)
+        original(rate, norm)
 
     optimizer.step = step
     device = next(model.parameters()).device
@@ -100,7 +112,7 @@ def free_ports(count: int) -> list[int]:
 
 
 @dataclass(frozen=True)
-class Trial:
+class LayoutCase:
     """A layout to be compared with a process by itself."""
 
     layout: Layout
@@ -114,7 +126,7 @@ class Trial:
         return {name: router for name, router in CASES.items() if possible(router, self.layout, self.micro_batches)}
 
 
-def compare(rank: int, ports: Sequence[int], trials: Sequence[Trial], told: Any, kind: str = "cpu") -> None:
+def compare(rank: int, ports: Sequence[int], trials: Sequence[LayoutCase], told: Any, kind: str = "cpu") -> None:
     """On every rank: for each trial and case the largest difference of loss, gradient and log, put into `told`. Where a
     layout has fewer processes than there are, the last ones leave it out."""
     torch.set_num_threads(1)
@@ -225,7 +237,7 @@ def _continued(stretch: Stretch, name: str, parallel: Parallel, meshes: Meshes |
     return figures
 
 
-def spawned(work: Any, *tasks: Any, kind: tuple[str, ...] = ()) -> dict[Any, list[float]]:
+def spawned(work: Any, *tasks: Any, kind: tuple[str, ...] = ()) -> dict[Any, Any]:
     """What as many processes as the largest layout needs were told, started once. On a CPU they are forked from one
     that has imported torch for all of them."""
     method = "spawn" if kind else "forkserver"
@@ -255,3 +267,36 @@ def _figures(info: StepInfo) -> list[float]:
 
 def _apart(one: list[float], two: list[float]) -> float:
     return max(abs(a - b) for a, b in zip(one, two, strict=True))
+
+
+@dataclass(frozen=True)
+class Options:
+    steps: int = 20
+    processes: tuple[int, ...] = (1, 2, 4)
+    precision: tuple[str, ...] = tuple(MOST)
+
+
+def layouts_of(world: int) -> list[Layout]:
+    """Every layout of so many processes."""
+    sides = [n for n in range(1, world + 1) if world % n == 0]
+    return [Layout(d, e, world // d // e) for d in sides for e in sides if world % (d * e) == 0]
+
+
+def rows(options: Options) -> Iterator[Row]:
+    for name in options.precision:
+        dtype, most = getattr(torch, name), MOST[name]
+        for world in options.processes:
+            layouts = layouts_of(world)
+            found = spawned(compare, *(LayoutCase(one, n, dtype, options.steps) for one in layouts for n in (1, 2)))
+            for layout in layouts:
+                gaps = {(c, case.micro_batches): max(g[:2]) for (case, c), g in found.items() if case.layout == layout}
+                failures = {
+                    f"{case}, {pieces} micro-batches": f"{gap:.1e} is beyond {most:g}"
+                    for (case, pieces), gap in gaps.items() if gap > most
+                }  # fmt: skip
+                figures = {"cases": len(gaps), "difference": max(gaps.values()), "beyond": len(failures)}
+                yield row(f"{name} {layout}", figures, failures)
+
+
+if __name__ == "__main__":
+    run("layout_equality", __doc__, Options, rows, lambda o: f"made up, {o.steps} steps", wanted={"beyond": (0, 0)})

@@ -1,6 +1,6 @@
 """Does a disturbed sweep end as if nothing had happened? Kill it, fill its disk, lose a node; compare the run table.
 
-    python benchmarks/sweep_faults.py [--trials 20] [--faults worker,parent,disk,node,twice] [--most 3] [--seed 0]
+    python -m verification.sweep_faults [--trials 20] [--faults worker parent disk node twice] [--most 3] [--seed 0]
 
 Every trial runs the same sweep of 12 tiny runs (6 with --few) with two jobs in a fresh store, disturbs it one to three
 times at random instants, and gives the same command again until it ends well. Then the exported table must be that of
@@ -15,7 +15,6 @@ the undisturbed sweep, byte for byte, and nothing may lie unfinished.
 
 from __future__ import annotations
 
-import argparse
 import os
 import random
 import signal
@@ -23,16 +22,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from ledger import append
-
-from routelaw.corpus import Reading, build_corpus
+from benchmarks.script import run
+from routelaw.bench.table import Row, row
 from routelaw.runs.store import OUTPUT, UNFINISHED, Store
+from verification.kills import children, seeded_corpus
 
 SWEEP = """
 corpus = "corpus"
@@ -57,45 +55,41 @@ LIMIT = 240.0
 """Seconds after which a sweep is taken to hang."""
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--trials", type=int, default=20)
-    parser.add_argument("--faults", default="worker,parent,disk")
-    parser.add_argument("--most", type=int, default=3, help="times that a trial is disturbed, at most")
-    parser.add_argument("--few", action="store_true", help="sweeps of 6 runs")
-    parser.add_argument("--steps", type=int, default=40)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--no-record", action="store_true", help="leave results.jsonl alone")
-    asked = parser.parse_args()
-    draw, faults = random.Random(asked.seed), asked.faults.split(",")
-    done: Counter[str] = Counter()
+@dataclass(frozen=True)
+class Options:
+    trials: int = 20
+    faults: tuple[str, ...] = ("worker", "parent", "disk")
+    most: int = 3
+    """Times that a trial is disturbed, at most."""
+    few: bool = False
+    """Sweeps of 6 runs."""
+    steps: int = 40
+    seed: int = 0
+
+
+def rows(options: Options) -> Iterator[Row]:
+    draw = random.Random(options.seed)
+    many, some, runs = FEW if options.few else FULL
     with tempfile.TemporaryDirectory() as name:
         place = Path(name)
-        _corpus(place)
-        many, some, runs = FEW if asked.few else FULL
-        sweep = SWEEP.replace("STEPS", str(asked.steps)).replace("MANY", many).replace("SOME", some)
+        seeded_corpus(place)
+        sweep = SWEEP.replace("STEPS", str(options.steps)).replace("MANY", many).replace("SOME", some)
         (place / "sweep.toml").write_text(sweep)
-        assert _finish(place, place / "undisturbed"), "the undisturbed sweep fails"
-        wanted = _table(place, place / "undisturbed")
-        equal = 0
-        for trial in range(asked.trials):
-            fault = faults[trial % len(faults)]
-            store = place / f"trial-{trial}"
-            hit, ended = TRIALS[fault](Trial(place, store, draw, asked.most, runs))
-            problem = ended or _wrong(place, store, wanted)
-            _unmount(store)
-            done[fault] += hit
-            equal += not problem
-            print(f"trial {trial + 1}: {fault}, {hit} times: {problem or 'equal'}", flush=True)
-    words = ", ".join(f"{count} × {fault}" for fault, count in done.items())
-    print(f"{equal} of {asked.trials} sweeps of {runs} runs ended equal; faults: {words}")
-    if not asked.no_record:
-        append("sweep_faults", "seeded words", {"trials": asked.trials, "equal": equal, "faults": dict(done)})
-    return 0 if equal == asked.trials else 1
+        undisturbed = DisturbedSweep(place, place / "undisturbed", draw, options.most, runs)
+        assert not undisturbed.finish(), "the undisturbed sweep fails"
+        wanted = undisturbed.table()
+        for number in range(options.trials):
+            fault = options.faults[number % len(options.faults)]
+            trial = DisturbedSweep(place, place / f"trial-{number}", draw, options.most, runs)
+            hit, ended = FAULTS[fault](trial)
+            problem = ended or trial.difference(wanted)
+            _unmount(trial.store)
+            name = f"trial {number + 1}: {fault}"
+            yield row(name, {"times": hit, "equal": not problem}, {"ended": problem} if problem else None)
 
 
 @dataclass(frozen=True)
-class Trial:
+class DisturbedSweep:
     place: Path
     store: Path
     draw: random.Random
@@ -115,25 +109,39 @@ class Trial:
         time.sleep(self.draw.uniform(0, 0.5))
 
     def start(self, *more: str) -> subprocess.Popen[str]:
-        return _start(self.place, self.store, *more)
+        words = ["sweep", str(self.place / "sweep.toml"), "--store", str(self.store), *(more or ("--jobs", "2"))]
+        return subprocess.Popen(_command(*words), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
 
     def finish(self) -> str:
-        return "" if _finish(self.place, self.store) else "the same command does not end well"
+        """Empty, or why the same command does not end well."""
+        return _ended_well(self.start())
+
+    def table(self) -> bytes:
+        out = self.place / "table.csv"
+        words = _command("runs", "export", str(self.store), "--out", str(out), "--force")
+        subprocess.run(words, check=True, capture_output=True)
+        return out.read_bytes()
+
+    def difference(self, wanted: bytes) -> str:
+        left = [path.name for path in (self.store / UNFINISHED).iterdir()]
+        if left:
+            return f"left unfinished: {left}"
+        return "" if self.table() == wanted else "the table differs"
 
 
-def _worker(trial: Trial) -> tuple[int, str]:
+def _worker(trial: DisturbedSweep) -> tuple[int, str]:
     """The sweep itself goes on; it is not started again."""
     process, hit = trial.start(), 0
     for _ in range(trial.draw.randint(1, trial.most)):
         trial.wait(process)
-        workers = _children(process.pid)
+        workers = children(process.pid)
         if process.poll() is None and workers:
             os.kill(trial.draw.choice(workers), signal.SIGKILL)
             hit += 1
     return hit, _ended_well(process)
 
 
-def _parent(trial: Trial) -> tuple[int, str]:
+def _parent(trial: DisturbedSweep) -> tuple[int, str]:
     hit = 0
     for _ in range(trial.draw.randint(1, trial.most)):
         process = trial.start()
@@ -145,7 +153,7 @@ def _parent(trial: Trial) -> tuple[int, str]:
     return hit, trial.finish()
 
 
-def _disk(trial: Trial) -> tuple[int, str]:
+def _disk(trial: DisturbedSweep) -> tuple[int, str]:
     """Filled to the last byte while the sweep goes on: it must stop with code 2, a sentence, and no traceback."""
     trial.store.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=48m", "tmpfs", str(trial.store)], check=True)
@@ -164,7 +172,7 @@ def _disk(trial: Trial) -> tuple[int, str]:
     return hit, trial.finish()
 
 
-def _node(trial: Trial) -> tuple[int, str]:
+def _node(trial: DisturbedSweep) -> tuple[int, str]:
     """Never started again: what the lost node had must go on elsewhere."""
     with _two_nodes() as (cluster, second):
         process = trial.start("--backend", "ray", "--address", cluster.address)
@@ -174,7 +182,7 @@ def _node(trial: Trial) -> tuple[int, str]:
         return int(running), _ended_well(process)
 
 
-def _twice(trial: Trial) -> tuple[int, str]:
+def _twice(trial: DisturbedSweep) -> tuple[int, str]:
     """With a worker each, so that both want the same runs in the same order."""
     first = trial.start("--jobs", "1")
     time.sleep(trial.draw.uniform(0, 0.5))
@@ -186,23 +194,7 @@ def _twice(trial: Trial) -> tuple[int, str]:
     return int(both), problem or ("" if begun == [1] * trial.runs else f"runs were begun {begun} times")
 
 
-TRIALS = {"worker": _worker, "parent": _parent, "disk": _disk, "node": _node, "twice": _twice}
-
-
-def _wrong(place: Path, store: Path, wanted: bytes) -> str:
-    left = [path.name for path in (store / UNFINISHED).iterdir()]
-    if left:
-        return f"left unfinished: {left}"
-    return "" if _table(place, store) == wanted else "the table differs"
-
-
-def _start(place: Path, store: Path, *more: str) -> subprocess.Popen[str]:
-    words = ["sweep", str(place / "sweep.toml"), "--store", str(store), *(more or ("--jobs", "2"))]
-    return subprocess.Popen(_command(*words), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-
-
-def _finish(place: Path, store: Path) -> bool:
-    return not _ended_well(_start(place, store))
+FAULTS = {"worker": _worker, "parent": _parent, "disk": _disk, "node": _node, "twice": _twice}
 
 
 def _ended_well(process: subprocess.Popen[str]) -> str:
@@ -214,27 +206,12 @@ def _ended_well(process: subprocess.Popen[str]) -> str:
     return "" if process.returncode == 0 else f"code {process.returncode}: {words[-500:]}"
 
 
-def _table(place: Path, store: Path) -> bytes:
-    out = place / "table.csv"
-    subprocess.run(
-        _command("runs", "export", str(store), "--out", str(out), "--force"), check=True, capture_output=True
-    )
-    return out.read_bytes()
-
-
 def _command(*words: str) -> list[str]:
     return [sys.executable, "-m", "routelaw", *words]
 
 
 def _ended(store: Path) -> int:
     return len(list(store.glob("*/result.json")))
-
-
-def _children(pid: int) -> list[int]:
-    try:
-        return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    except OSError:
-        return []
 
 
 def _fill(ballast: Path) -> None:
@@ -263,13 +240,10 @@ def _two_nodes() -> Iterator[tuple[object, object]]:
         cluster.shutdown()
 
 
-def _corpus(place: Path) -> None:
-    draw = random.Random(3)
-    words = ["".join(draw.choices("aeiobdglmnrst", k=4)) for _ in range(40)]
-    (place / "text.txt").write_text("".join(" ".join(draw.choices(words, k=20)) + "\n" for _ in range(200)))
-    reading = Reading(documents="line")
-    build_corpus([place / "text.txt"], place / "corpus", vocabulary=300, validation=0.1, reading=reading, workers=1)
+def main() -> None:
+    found = run("sweep_faults", __doc__, Options, rows, lambda o: "seeded words", wanted={"equal": (1, 1)})
+    print(f"{len(found)} of {len(found)} sweeps ended equal")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -7,33 +7,34 @@ loopback interface, which knows nothing of all that.
 
 from __future__ import annotations
 
-import os
-import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+import weakref
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.multiprocessing
-from layout_meters import Alive, counted, loopback_bytes, stored
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
-from routelaw.distributed.groups import Meshes, Parallel, process_groups
+from routelaw.bench.models import training_loss
+from routelaw.costs.communication import EXCHANGE, GATHER, REDUCE, SMALL, TENSOR
+from routelaw.distributed.groups import Meshes, Parallel
 from routelaw.distributed.sharding import shard
 from routelaw.distributed.tensor_shards import local_part
 from routelaw.model.transformer import Transformer
 from routelaw.specs.layout import Layout
 from routelaw.specs.run import RunSpec
 from routelaw.training.optimizer import Optimizer
-from routelaw.training.step import StepInfo, layer_losses, step_context, train_step, weighted_sum
+from routelaw.training.step import StepInfo, train_step
+from verification.layout_equality import among, spawned
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "training"))
-from layout_cases import free_ports
-
-PATIENCE = 120.0
+LOOPBACK = Path("/sys/class/net/lo/statistics/tx_bytes")
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Measured:
+class RankMeasurement:
     """What was measured in one process."""
 
     held: dict[str, int]
@@ -61,32 +62,27 @@ class Measured:
     peak: int | None
     """The most bytes of tensors at one moment of a step."""
     sent: dict[str, float]
-    """Bytes per step by kind, of the calls. The shuffle is among the rows that are exchanged: one team may do both."""
+    """Bytes per step by kind, of the calls. The shuffle is among the rows that are exchanged: one group may do both."""
     dropped: float
     """Share of the assignments."""
     loopback: float | None
     """Bytes per step and process that went over the loopback interface; None where there is no counter."""
 
 
-def measured(cases: Sequence[Case]) -> list[list[Measured]]:
+def measured(cases: Sequence[Case]) -> list[list[RankMeasurement]]:
     """Measurements of every case, by rank. All cases are of equally many processes, which are started once."""
-    with torch.multiprocessing.Manager() as manager:
-        told = manager.dict()
-        torch.multiprocessing.spawn(_measure, (free_ports(len(cases)), list(cases), told), nprocs=cases[0].layout.world)
-        return [[told[number, rank] for rank in range(case.layout.world)] for number, case in enumerate(cases)]
+    found = spawned(_measure, *cases)
+    return [[found[number, rank] for rank in range(case.layout.world)] for number, case in enumerate(cases)]
 
 
-def _measure(rank: int, ports: list[int], cases: list[Case], told: Any) -> None:
+def _measure(rank: int, ports: Sequence[int], cases: Sequence[Case], told: Any) -> None:
     torch.set_num_threads(1)
-    for number, case in enumerate(cases):
-        known = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": case.layout.world, "MASTER_ADDR": "127.0.0.1"}
-        known["MASTER_PORT"] = ports[number]
-        os.environ.update({name: str(value) for name, value in known.items()})
-        with process_groups(case.layout, torch.device("cpu"), PATIENCE) as (parallel, meshes):
+    for number, (port, case) in enumerate(zip(ports, cases, strict=True)):
+        with among(rank, case.layout, port, torch.device("cpu")) as (parallel, meshes):
             told[number, rank] = measure(case, parallel, meshes)
 
 
-def measure(case: Case, parallel: Parallel, meshes: Meshes | None) -> Measured:
+def measure(case: Case, parallel: Parallel, meshes: Meshes | None) -> RankMeasurement:
     spec, dtype = case.spec, getattr(torch, case.precision)
     model = Transformer(spec, parallel)
     if meshes is None or parallel.batch.size == 1:
@@ -111,7 +107,7 @@ def measure(case: Case, parallel: Parallel, meshes: Meshes | None) -> Measured:
     with counted(parallel) as sent:
         dropped = sum(step(2 + i).dropped for i in range(case.steps)) / case.steps
     per_step = {kind: count / case.steps for kind, count in sent.items()}
-    return Measured(held, kept, most, per_step, dropped, _over_loopback(case, step))
+    return RankMeasurement(held, kept, most, per_step, dropped, _over_loopback(case, step))
 
 
 def _over_loopback(case: Case, step: Callable[[int], StepInfo]) -> float | None:
@@ -146,11 +142,11 @@ def _is_master(master: Tensor, parameter: Tensor) -> bool:
 
 def _look_before_step(optimizer: Optimizer, held: dict[str, int]) -> None:
     """Gradients are gone after a step."""
-    honest = optimizer.step
+    original = optimizer.step
 
     def step(rate: float, norm: Tensor) -> None:
         held["gradients"] = stored(m.grad for m in optimizer.masters.values() if m.grad is not None)
-        honest(rate, norm)
+        original(rate, norm)
 
     optimizer.step = step  # pyrefly: ignore
 
@@ -162,7 +158,7 @@ def _named(model: Transformer) -> Iterator[tuple[str, Tensor]]:
 
 def _forward(model: Transformer, tokens_BS: Tensor, micro_batches: int) -> tuple[int, int]:
     """Bytes of the parameters while they compute, and of what autograd keeps beside them."""
-    spec, batch = model.spec, model.parallel.batch
+    batch = model.parallel.batch
     size = tokens_BS.shape[0] // (micro_batches * batch.size)
     first = batch.rank * size
     piece_BS = tokens_BS[first : first + size]
@@ -174,12 +170,95 @@ def _forward(model: Transformer, tokens_BS: Tensor, micro_batches: int) -> tuple
 
     model.train()
     with torch.autograd.graph.saved_tensors_hooks(save, lambda tensor: tensor):
-        output = model(piece_BS[:, :-1], step_context(spec, 1, piece_BS[:, :-1], first, batch))
-        nll_T = model.token_nll(output.hidden_TD, piece_BS[:, 1:].flatten())
-        loss = nll_T.mean() + weighted_sum(model, layer_losses(model, output, nll_T.detach()), nll_T)
+        loss, _output = training_loss(model, piece_BS, 1, first)
     own = [*model.parameters(), *model.buffers()]
     whole = {tensor.untyped_storage().data_ptr() for tensor in own}
     kept = sum(t.untyped_storage().nbytes() for pointer, t in saved.items() if pointer not in whole)
     held = stored(tensor for name, tensor in _named(model) if not name.endswith(".number"))  # a block's, for compilers
     loss.backward()  # so that FSDP gives the parameters back
     return held, kept
+
+
+def stored(tensors: Iterable[Tensor]) -> int:
+    """Bytes of the storages behind them, each once."""
+    storages = {(s := local_part(t).untyped_storage()).data_ptr(): s.nbytes() for t in tensors}
+    return sum(storages.values())
+
+
+class Alive(TorchDispatchMode):
+    """The most bytes of storages at once, by what they are each time that one is made: FSDP empties and fills some."""
+
+    def __init__(self, known: Iterable[Tensor]) -> None:
+        super().__init__()
+        self._held = [local_part(tensor).untyped_storage() for tensor in known]
+        self._always = sum({storage.data_ptr(): storage.nbytes() for storage in self._held}.values())
+        self._known = {storage._cdata for storage in self._held}
+        self._seen: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+        self.most = self._always
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        new = False
+        for tensor in tree_leaves(result):
+            if isinstance(tensor, Tensor):
+                storage = local_part(tensor).untyped_storage()
+                new |= storage._cdata not in self._known and storage._cdata not in self._seen
+                if storage._cdata not in self._known:
+                    self._seen[storage._cdata] = storage
+        if new:
+            self.most = max(self.most, self._always + sum(storage.nbytes() for storage in self._seen.values()))
+        return result
+
+
+@contextmanager
+def counted(parallel: Parallel) -> Iterator[Counter[str]]:
+    """Bytes that this process sends in calls to torch.distributed, by kind."""
+    sent: Counter[str] = Counter()
+
+    def gather(output_tensor: Tensor, input_tensor: Tensor, group: Any = None, **_: Any) -> None:
+        sent[GATHER] += _bytes(output_tensor) * _others(group)
+
+    def reduce(output: Tensor, input: Tensor, *_: Any, group: Any = None, **__: Any) -> None:
+        sent[REDUCE] += _bytes(input) * _others(group)
+
+    def all_reduce(tensor: Tensor, *_: Any, group: Any = None, **__: Any) -> None:
+        among = group is parallel.tensor.process_group and tensor.ndim > 0
+        sent[TENSOR if among else SMALL] += 2 * _bytes(tensor) * _others(group)
+
+    def all_to_all(_: Tensor, x: Tensor, received: Any = None, rows: Any = None, group: Any = None) -> None:
+        share = _others(group) if rows is None else 1 - rows[dist.get_rank(group)] / max(sum(rows), 1)
+        sent[SMALL if rows is None else EXCHANGE] += _bytes(x) * share  # counts are sent in equal parts
+
+    looks = {
+        "all_gather_single": gather, "all_gather_into_tensor": gather, "reduce_scatter_single": reduce,
+        "reduce_scatter_tensor": reduce, "all_reduce": all_reduce, "all_to_all_single": all_to_all,
+    }  # fmt: skip
+    original = {name: getattr(dist, name) for name in looks if hasattr(dist, name)}  # names differ between versions
+    for name, function in original.items():
+        setattr(dist, name, _watched(function, looks[name]))
+    try:
+        yield sent
+    finally:
+        for name, function in original.items():
+            setattr(dist, name, function)
+
+
+def _watched(function: Callable, look: Callable) -> Callable:
+    def call(*arguments: Any, **named: Any) -> Any:
+        look(*arguments, **named)
+        return function(*arguments, **named)
+
+    return call
+
+
+def _bytes(tensor: Tensor) -> int:
+    return tensor.numel() * tensor.element_size()
+
+
+def _others(group: Any) -> float:
+    size = dist.get_world_size(group)
+    return (size - 1) / size
+
+
+def loopback_bytes() -> int | None:
+    return int(LOOPBACK.read_text()) if LOOPBACK.is_file() else None

@@ -1,36 +1,31 @@
 """What the planner of layouts says against what layouts of two and four processes do: memory and bytes sent.
 
-    python benchmarks/layouts.py [--size 3M] [--experts 8] [--vocabulary 512] [--length 128] [--batch 16]
-                                 [--precision float32] [--micro-batches 1] [--steps 4] [--rounds 3] [--variants]
-                                 [--record]
+    python -m verification.layout_costs [--size 3M] [--experts 8] [--vocabulary 512] [--length 128] [--batch 16]
+                                        [--precision float32] [--micro-batches 1] [--steps 4] [--rounds 3] [--variants]
+                                        [--record]
 
 Processes on this machine, gloo between them. For every layout: bytes of optimiser statistics (the most of any process,
 and how they compare with one process's share if all were spread evenly), what autograd keeps, and bytes sent per step,
 counted at the calls to torch.distributed as rings and all-to-alls. The planner's figure over that is wanted within 5 %.
 The loopback interface is an independent witness. gloo carries out a reduce-scatter as a sum everywhere, which sends
 twice as much as reducing in a ring: `on gloo` is the planner's figure with reductions counted twice.
-`--variants` adds techniques and options that exchange or hold something else. `--record` appends a line to
-results.jsonl.
+`--variants` adds techniques and options that exchange or hold something else.
 """
 
 from __future__ import annotations
 
-import argparse
-import sys
 import time
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
-import ledger
-from layout_meters import loopback_bytes
-from layout_ranks import Case, Measured, measured
-from rich.console import Console
-from rich.table import Table
-
+from benchmarks.script import run
+from routelaw.bench.table import Row, row
 from routelaw.costs.communication import EXCHANGE, REDUCE, SHUFFLE, communication, sent_by_kind
 from routelaw.costs.memory import footprint
 from routelaw.specs.layout import Layout
 from routelaw.specs.run import ModelSpec, RouterSpec, RunSpec, TrainSpec
 from routelaw.specs.sizes import get_size
+from verification.layout_ranks import Case, RankMeasurement, loopback_bytes, measured
 
 LAYOUTS = {
     2: [Layout(2, 1, 1), Layout(1, 2, 1), Layout(1, 1, 2)],
@@ -38,8 +33,22 @@ LAYOUTS = {
         Layout(4, 1, 1), Layout(1, 4, 1), Layout(2, 2, 1), Layout(1, 2, 2), Layout(2, 1, 2), Layout(1, 1, 4),
     ],
 }  # fmt: skip
-WANTED = 0.05
-KEPT_WANTED = 0.15
+WANTED = {"exact": (1, 1), "sent_ratio": (0.95, 1.05), "kept": (0.85, 1.15)}
+
+
+@dataclass(frozen=True)
+class Options:
+    size: str = "3M"
+    router: str = "s-base"
+    experts: int = 8
+    vocabulary: int = 512
+    length: int = 128
+    batch: int = 16
+    precision: str = "float32"
+    micro_batches: int = 1
+    steps: int = 4
+    rounds: int = 3
+    variants: bool = False
 
 
 def predicted(case: Case, dropped: float) -> dict[str, float]:
@@ -49,7 +58,7 @@ def predicted(case: Case, dropped: float) -> dict[str, float]:
     return sent
 
 
-def figures(case: Case, ranks: list[Measured]) -> dict[str, float | int | bool | None]:
+def figures(case: Case, ranks: list[RankMeasurement]) -> dict[str, float]:
     said = [
         footprint(case.spec, case.micro_batches, case.precision, layout=case.layout, rank=rank)
         for rank in range(case.layout.world)
@@ -66,10 +75,10 @@ def figures(case: Case, ranks: list[Measured]) -> dict[str, float | int | bool |
         "optimizer": max(one.held["optimizer"] for one in ranks),
         "over_even_share": max(one.held["optimizer"] for one in ranks) * case.layout.world / alone,
         "kept": max(kept, key=lambda ratio: abs(ratio - 1)),
-        "peak": max(peaks, key=lambda ratio: abs(ratio - 1), default=None),
+        "peak": max(peaks, key=lambda ratio: abs(ratio - 1), default=float("nan")),
         "sent": sent,
         "sent_ratio": sum(expected.values()) / sent if sent else 1.0,
-        "loopback_ratio": on_gloo / over if over else None,
+        "loopback_ratio": on_gloo / over if over else float("nan"),
     }
 
 
@@ -94,15 +103,11 @@ def variants(spec: RunSpec, steps: int) -> dict[str, Case]:
     }
 
 
-def main() -> int:
-    asked = _asked()
+def rows(asked: Options) -> Iterator[Row]:
     router = RouterSpec(asked.router, asked.experts, group_tokens=asked.length)
-    spec = RunSpec(
-        ModelSpec(get_size(asked.size), asked.vocabulary, asked.length), router, TrainSpec(1000, asked.batch), "random"
-    )
-    console = Console() if sys.stdout.isatty() else Console(width=140)
-    console.print(_idle())
-    found: dict[str, dict] = {}
+    model = ModelSpec(get_size(asked.size), asked.vocabulary, asked.length)
+    spec = RunSpec(model, router, TrainSpec(1000, asked.batch), "random")
+    yield row("loopback interface, idle", _idle())
     for world, layouts in LAYOUTS.items():
         cases = {
             _name(layout): Case(spec, layout, asked.micro_batches, asked.precision, asked.steps, rounds=asked.rounds)
@@ -111,71 +116,27 @@ def main() -> int:
         if asked.variants and world == 4:
             cases |= variants(spec, asked.steps)
         for (name, case), ranks in zip(cases.items(), measured(list(cases.values())), strict=True):
-            found[name] = figures(case, ranks)
-    console.print(_table(found, f"{asked.size}, {asked.router}, E = {asked.experts}, {asked.precision}"))
-    if asked.record:
-        rounded = {name: {k: _rounded(v) for k, v in row.items()} for name, row in found.items()}
-        data = f"{asked.size} {asked.router} E={asked.experts}, {asked.batch} × {asked.length} tokens, "
-        ledger.append("layouts", f"{data}{asked.precision}, {asked.micro_batches} micro-batches", rounded)
-    return 0 if all(_good(row) for row in found.values()) else 1
-
-
-def _asked() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--size", default="3M")
-    parser.add_argument("--router", default="s-base")
-    parser.add_argument("--experts", type=int, default=8)
-    parser.add_argument("--vocabulary", type=int, default=512)
-    parser.add_argument("--length", type=int, default=128)
-    parser.add_argument("--batch", type=int, default=16)
-    parser.add_argument("--precision", default="float32")
-    parser.add_argument("--micro-batches", type=int, default=1)
-    parser.add_argument("--steps", type=int, default=4)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--variants", action="store_true")
-    parser.add_argument("--record", action="store_true", help="append a line to results.jsonl")
-    return parser.parse_args()
+            yield row(name, figures(case, ranks))
 
 
 def _name(layout: Layout) -> str:
     return f"{layout.data}×{layout.expert}×{layout.tensor}"
 
 
-def _idle() -> str:
-    """What goes over the loopback interface when this program sends nothing."""
+def _idle() -> dict[str, float]:
+    """What goes over the loopback interface when this program sends nothing; empty where there is no counter."""
     before = loopback_bytes()
     time.sleep(2)
     after = loopback_bytes()
-    if before is None or after is None:
-        return "the loopback interface has no counter here"
-    return f"loopback interface, idle: {(after - before) / 2e3:.3g} kB/s"
+    return {} if before is None or after is None else {"kB per s": (after - before) / 2e3}
 
 
-def _good(row: dict) -> bool:
-    return row["exact"] and abs(row["sent_ratio"] - 1) <= WANTED and abs(row["kept"] - 1) <= KEPT_WANTED
-
-
-def _rounded(value: float | bool | None) -> float | bool | None:
-    return value if isinstance(value, bool) or value is None else float(f"{value:.4g}")
-
-
-def _table(found: dict[str, dict], title: str) -> Table:
-    made = Table(title=f"planned over measured: {title}", title_justify="left")
-    for name in ("layout", "tensors", "optimiser", "over an even share", "activations", "peak"):
-        made.add_column(name, justify="right")
-    for name in ("sent per step", "at the calls", "loopback, on gloo", ""):
-        made.add_column(name, justify="right")
-    for layout, row in found.items():
-        ratios = [
-            f"{row[k]:.3f}" if row[k] is not None else "–" for k in ("kept", "peak", "sent_ratio", "loopback_ratio")
-        ]
-        made.add_row(
-            layout, "exact" if row["exact"] else "differ", f"{row['optimizer'] / 1e6:.2f} MB",
-            f"{row['over_even_share']:.3f}", *ratios[:2], f"{row['sent'] / 1e6:.2f} MB", *ratios[2:],
-            "✓" if _good(row) else "✗",
-        )  # fmt: skip
-    return made
+def data(o: Options) -> str:
+    return (
+        f"{o.size} {o.router} E={o.experts}, {o.batch} × {o.length} tokens, {o.precision}, "
+        f"{o.micro_batches} micro-batches"
+    )
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run("layouts", __doc__, Options, rows, data, wanted=WANTED)
