@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from routelaw.corpus import Corpus, Reading, build_corpus, open_corpus
     from routelaw.errors import InputError
     from routelaw.fitting import Fit, Points, fit_law, select_points
-    from routelaw.fitting.compare import compare_routers, rank_laws
-    from routelaw.fitting.comparison import Comparison, compare
+    from routelaw.fitting.comparison import Comparison, compare, compare_routers
     from routelaw.fitting.fit_report import FitReport, judge
+    from routelaw.fitting.selection import rank_laws
     from routelaw.laws import Law, Parameter, PowerSum, all_laws, coefficient, get_law, load_law
     from routelaw.plans.budget import Budget, best_models
     from routelaw.plans.equivalents import equivalents
@@ -65,8 +65,8 @@ _HOME = {
     "select_points": "fitting",
     "Comparison": "fitting.comparison",
     "compare": "fitting.comparison",
-    "compare_routers": "fitting.compare",
-    "rank_laws": "fitting.compare",
+    "compare_routers": "fitting.comparison",
+    "rank_laws": "fitting.selection",
     "FitReport": "fitting.fit_report",
     "judge": "fitting.fit_report",
     "Law": "laws",

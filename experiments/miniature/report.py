@@ -30,7 +30,7 @@ from experiments.miniature.spending import spending, time_predicted
 from experiments.miniature.study import Study, read_study
 from routelaw.errors import InputError
 from routelaw.figures.figure import Figure
-from routelaw.fitting.quantities import parameter_quantities
+from routelaw.fitting.intervals import parameter_quantities
 from routelaw.report.page import Picture, embedded
 from routelaw.report.whole_folder import whole_folder
 

@@ -24,7 +24,6 @@ from routelaw.figures.loss_curves import (
     Colours,
     PlotStyle,
     along_experts,
-    by_size,
     draw_law,
     draw_points,
     experts_axis,
@@ -72,7 +71,7 @@ def errors_in_words(fit: Fit) -> str:
 
 def draw_compute_law(axes: Axes, fit: Fit, colours: Colours | None = None, **line) -> None:
     """Any law along the models of each size, against B: between two runs both P and F are known."""
-    for size, _, group in by_size(fit.points):
+    for size, _, group in fit.points.by_size():
         models = along_experts(group)
         loss = fit.predict(**{name: models[name] for name in fit.law.inputs})
         colour: PlotStyle = {"color": colours[size]} if colours else {}

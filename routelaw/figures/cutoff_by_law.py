@@ -14,8 +14,8 @@ from routelaw.figures import style
 from routelaw.figures.figure import Figure
 from routelaw.figures.law_ranking import PUBLISHED, ROUTERS, competing_fits
 from routelaw.fitting.fit import Fit
-from routelaw.fitting.intervals import Interval, bootstrap
-from routelaw.fitting.quantities import n_cut
+from routelaw.fitting.intervals import Interval, bootstrap, n_cut
+from routelaw.fitting.points import in_size_and_experts
 from routelaw.laws.equivalence import REFERENCE_EXPERTS
 from routelaw.runs.table import RunTable
 
@@ -49,9 +49,7 @@ def cutoff_of(fit: Fit) -> Cutoff:
 def draw_cutoff_by_law(table: RunTable) -> Picture:
     picture, axes = style.panels(len(ROUTERS), width=3.5, height=3.2, sharey=True)
     fits = competing_fits(table)
-    laws = [
-        name for name, r in fits if r == ROUTERS[0] and set(fits[name, r].law.inputs) == {"active_params", "experts"}
-    ]
+    laws = [name for name, r in fits if r == ROUTERS[0] and in_size_and_experts(fits[name, r].law)]
     for panel, router in zip(axes, ROUTERS, strict=True):
         for row, name in enumerate(laws):
             _row(panel, row, cutoff_of(fits[name, router]), style.router_colour(router))

@@ -10,7 +10,6 @@ from routelaw.figures import style
 from routelaw.figures.figure import Figure
 from routelaw.figures.loss_curves import (
     PlotStyle,
-    by_size,
     draw_law,
     draw_points,
     experts_axis,
@@ -51,7 +50,7 @@ def draw_overlay(axes: Axes, fits: dict[str, Fit]) -> None:
     for router, fit in fits.items():
         draw_law(axes, fit, linestyle=":", linewidth=1.6, color=style.router_colour(router))
     any_fit = next(iter(fits.values()))
-    for size, active, _ in by_size(any_fit.points):
+    for size, active, _ in any_fit.points.by_size():
         first = float(any_fit.predict(active_params=active, experts=1.0)[0])
         axes.annotate(size, (1, first), xytext=(-3, 0), textcoords="offset points", ha="right", va="center",
                       fontsize=7.5, color="#444444")  # fmt: skip

@@ -11,7 +11,6 @@ from routelaw.figures.figure import Figure
 from routelaw.figures.loss_curves import (
     Colours,
     PlotStyle,
-    by_size,
     draw_law,
     draw_points,
     expert_grid,
@@ -22,6 +21,7 @@ from routelaw.figures.loss_curves import (
     size_colours,
 )
 from routelaw.fitting import Points, fit_law, select_points
+from routelaw.fitting.slopes import affine_by_size
 from routelaw.laws.law import Array
 from routelaw.laws.saturation import EXPERTS
 from routelaw.runs.table import RunTable
@@ -54,25 +54,8 @@ def draw(table: RunTable) -> Picture:
 
 def draw_per_size(axes: Axes, points: Points, colours: Colours) -> None:
     grid = expert_grid(points)
-    for size, _, group in by_size(points):
+    for size, _, group in points.by_size():
         axes.plot(grid, fit_law("experts", group).predict(experts=grid), color=colours[size], **PER_SIZE)
-
-
-def affine_by_size(x_N: Array, points: Points) -> tuple[dict[str, tuple[float, float]], dict[str, tuple[float, float]]]:
-    """(slope, intercept) of log L in x for every size: with slopes of their own, and with the one slope that fits best.
-
-    Every size keeps its own intercept in both; the shared slope is least squares on deviations from the sizes' means.
-    """
-    y_N = points.log_loss
-    means = {s: (x_N[points.size == s].mean(), y_N[points.size == s].mean()) for s in points.sizes}
-    own, covariances, variances = {}, [], []
-    for size, (x_mean, y_mean) in means.items():
-        dx, dy = x_N[points.size == size] - x_mean, y_N[points.size == size] - y_mean
-        covariances.append(dx @ dy)
-        variances.append(dx @ dx)
-        own[size] = (covariances[-1] / variances[-1], y_mean - covariances[-1] / variances[-1] * x_mean)
-    slope = sum(covariances) / sum(variances)
-    return own, {size: (slope, y_mean - slope * x_mean) for size, (x_mean, y_mean) in means.items()}
 
 
 def draw_affine(table: RunTable, router: str = "hash") -> Picture:
@@ -109,7 +92,7 @@ def draw_affine_panel(axes: Axes, points: Points, x_N: Array, colours: Colours) 
         for size, (slope, intercept) in lines.items():
             full: PlotStyle = {"color": colours[size], **look}
             axes.plot(ends, 10 ** (slope * np.log10(ends) + intercept), **full)
-    for size, _, group in by_size(points):
+    for size, _, group in points.by_size():
         axes.plot(x_N[points.size == size], group.loss, linestyle="none", marker=style.router_mark(points.router),
                   color=colours[size], zorder=3)  # fmt: skip
     axes.set_title(f"RMSLE (1e-4): own slopes {errors[1]}, shared {errors[0]}")

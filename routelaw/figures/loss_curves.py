@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -51,19 +51,12 @@ def size_colours(*selections: Points) -> Colours:
     return dict(zip(sizes, style.shades(len(sizes)), strict=True))
 
 
-def by_size(points: Points) -> Iterator[tuple[str, float, Points]]:
-    """Each size with its active parameters and its points, smallest first."""
-    for size in points.sizes:
-        group = points.where(points.size == size)
-        yield size, float(group.x["active_params"][0]), group
-
-
 def draw_points(
     axes: Axes, points: Points, colours: Colours, x_of: Abscissa = experts, *, joined: bool = False
 ) -> None:
     """The measured losses. The router's mark for all, since a dense run stands here as its E = 1."""
     mark = style.router_mark(points.router)
-    for size, _, group in by_size(points):
+    for size, _, group in points.by_size():
         if joined:
             axes.plot(x_of(group), group.loss, color=colours[size], linewidth=1.0, alpha=0.8)
         axes.plot(x_of(group), group.loss, linestyle="none", marker=mark, color=colours[size], zorder=3)
@@ -76,7 +69,7 @@ def expert_grid(points: Points) -> Array:
 def draw_law(axes: Axes, fit: Fit, colours: Colours | None = None, **line) -> None:
     """A law in (N, E) along E for every size of its points; in the sizes' colours unless `line` names one."""
     grid = expert_grid(fit.points)
-    for size, active, _ in by_size(fit.points):
+    for size, active, _ in fit.points.by_size():
         colour: PlotStyle = {"color": colours[size]} if colours else {}
         axes.plot(grid, fit.predict(active_params=active, experts=grid), **colour, **line)
 

@@ -12,9 +12,8 @@ from matplotlib.ticker import FixedFormatter, FixedLocator, MaxNLocator, Multipl
 from routelaw.figures import style
 from routelaw.figures.figure import Figure
 from routelaw.fitting.fit import Fit, fit_law
-from routelaw.fitting.intervals import Draws, bootstrap
+from routelaw.fitting.intervals import Draws, bootstrap, parameter_quantities
 from routelaw.fitting.points import select_points
-from routelaw.fitting.quantities import parameter_quantities
 from routelaw.laws import get_law
 from routelaw.laws.law import Array
 from routelaw.runs.table import RunTable

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from routelaw.errors import InputError
-from routelaw.fitting.points import DEFAULT_FREQUENCY, DEFAULT_K
-from routelaw.fitting.quantities import effective_params, loss_at
+from routelaw.fitting.intervals import effective_params, loss_at
+from routelaw.fitting.points import DEFAULT_FREQUENCY, DEFAULT_K, in_size_and_experts
 from routelaw.laws.law import Law
 from routelaw.plans.predictor import Predictor
 from routelaw.specs.architecture import Architecture
@@ -193,7 +193,7 @@ def _detailed(predictor: Predictor, candidate: Candidate, level: float) -> Candi
     law = predictor.law
     quantity = loss_at(law, **{name: everything[name] for name in law.inputs})
     effective = None
-    if set(law.inputs) == {"active_params", "experts"}:
+    if in_size_and_experts(law):
         effective = predictor.value(effective_params(law, counts.active_params, candidate.experts))
     return replace(
         candidate,

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from routelaw.fitting import quantities as q
+from routelaw.fitting import intervals as q
 from routelaw.fitting.fit_report import unbounded
 from routelaw.fitting.intervals import DEFAULT_LEVEL
 from routelaw.laws import equivalence

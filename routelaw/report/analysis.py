@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from routelaw.errors import InputError
-from routelaw.fitting.compare import Ranked, RouterComparison, Skipped, comparable_laws, rank_laws
+from routelaw.fitting.comparison import RouterComparison, compare_techniques
 from routelaw.fitting.fit import Fit, fit_law
-from routelaw.fitting.fit_report import FitReport
+from routelaw.fitting.fit_report import FitReport, judge_fit
 from routelaw.fitting.intervals import DEFAULT_LEVEL
-from routelaw.fitting.points import Points, select_points
+from routelaw.fitting.pairwise import TechniqueRanking, compare_pairwise
+from routelaw.fitting.points import Points, in_size_and_experts, select_points
+from routelaw.fitting.selection import Ranked, Skipped, choose_law, comparable_laws, mean_error, rank_laws
 from routelaw.fitting.validation import Validation
 from routelaw.laws.law import Law
 from routelaw.laws.power_sum import PowerSum
-from routelaw.report.law_selection import choose_law, compare_techniques, in_size_and_experts, judge_fit, mean_error
 from routelaw.report.techniques import PlotStyle, Technique, plot_styles, techniques_of
 from routelaw.runs.table import RunTable
 from routelaw.specs.techniques import DENSE
@@ -53,6 +55,11 @@ class Analysis:
     """Techniques under that law at one point, where sizes can be resampled."""
     dense: Fit | None
     """The power law in N of the dense runs."""
+
+    @cached_property
+    def pairwise(self) -> TechniqueRanking:
+        """Techniques compared by what was measured, without a law."""
+        return compare_pairwise(self.runs, [judged.fit for judged in self.judged.values()], self.level)
 
     def fits(self, law: str) -> dict[str, Fit]:
         return {key: row.fit for key, rows in self.ranked.items() for row in rows if row.fit.law.name == law}

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from routelaw.errors import InputError
-from routelaw.figures.loss_curves import by_size
-from routelaw.fitting.fit import Fit, fit_law
+from routelaw.fitting.fit import Fit
 from routelaw.fitting.points import Points
+from routelaw.fitting.selection import mean_error
+from routelaw.fitting.slopes import law_slopes, slopes_by_size
 from routelaw.laws import equivalence
 from routelaw.laws.law import Array
-from routelaw.report.analysis import Analysis, mean_error
+from routelaw.report.analysis import Analysis
 from routelaw.report.explorer import UNREACHABLE
 from routelaw.report.techniques import PlotStyle
 from routelaw.report.traces import (
@@ -45,7 +45,7 @@ def loss_chart(analysis: Analysis) -> Chart:
         for law in analysis.laws:
             if fit := analysis.fits(law).get(key):
                 traces += _law_lines(analysis, key, fit)
-        for size, _, group in by_size(points.where(~points.dense)):
+        for size, _, group in points.where(~points.dense).by_size():
             traces.append(_marks(analysis, key, size, group))
             last, losses = ends.get(size, (0.0, []))
             ends[size] = max(last, float(group.x["experts"].max())), [*losses, float(group.loss[-1])]
@@ -125,7 +125,7 @@ def effective_chart(analysis: Analysis) -> Chart:
     for law in analysis.laws:
         for key, fit in analysis.fits(law).items():
             look = analysis.looks[key]
-            for size, active, group in by_size(fit.points):
+            for size, active, group in fit.points.by_size():
                 experts = np.geomspace(1, fit.points.x["experts"].max(), CURVE_POINTS)
                 meta = {"router": key, "size": size, "law": law}
                 predicted = fit.predict(active_params=active, experts=experts)
@@ -145,7 +145,7 @@ def slope_chart(analysis: Analysis) -> Chart:
     for key, points in analysis.points.items():
         look = analysis.looks[key]
         measured = slopes_by_size(points)
-        sizes |= {active: size for size, active, _ in by_size(points)}
+        sizes |= {active: size for size, active, _ in points.by_size()}
         if measured:
             texts = [f"{plain(look.label)} {plain(s)}: b = {b:.4f}" for s, _, b in measured]
             active, slopes = (np.array([row[i] for row in measured]) for i in (1, 2))
@@ -161,33 +161,10 @@ def slope_chart(analysis: Analysis) -> Chart:
     return chart_of(analysis, traces, layout, chips=("router",), select="law")
 
 
-def slopes_by_size(points: Points) -> list[tuple[str, float, float]]:
-    """(size, N, b) of a power law in E fitted to each size alone, where it has at least three expert counts."""
-    found = []
-    for size, active, group in by_size(points):
-        try:
-            found.append((size, active, fit_law("experts", group).params["b"]))
-        except InputError:
-            continue
-    return found
-
-
-def law_slopes(fit: Fit, sizes_G: Array) -> Array:
-    """The same slope of a law's own predictions: a straight line through them at the expert counts that were trained.
-
-    So marks and lines mean the same for every law, saturating ones included.
-    """
-    experts = np.unique(fit.points.x["experts"])
-    u_H = np.log10(experts) - np.log10(experts).mean()
-    n_GH, e_GH = (grid.ravel() for grid in np.meshgrid(sizes_G, experts, indexing="ij"))
-    log_loss_GH = np.log10(fit.predict(active_params=n_GH, experts=e_GH)).reshape(len(sizes_G), len(experts))
-    return log_loss_GH @ u_H / (u_H @ u_H)
-
-
 def _law_lines(analysis: Analysis, key: str, fit: Fit) -> list[Trace]:
     look, lines = analysis.looks[key], []
     experts = np.geomspace(1, fit.points.x["experts"].max(), CURVE_POINTS)
-    for size, active, _ in by_size(fit.points):
+    for size, active, _ in fit.points.by_size():
         losses = fit.predict(active_params=active, experts=experts)
         label = f"{plain(look.label)} {plain(size)}, law {plain(fit.law.name)}"
         texts = [f"{label}: {loss:.4f} at E = {e:.3g}" for e, loss in zip(experts, losses, strict=True)]

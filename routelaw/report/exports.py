@@ -11,22 +11,22 @@ import pandas as pd
 
 from routelaw.files import write_atomically
 from routelaw.fitting.fit import Fit
-from routelaw.fitting.quantities import effective_params
+from routelaw.fitting.intervals import effective_params
+from routelaw.fitting.pairwise import TechniqueRanking
+from routelaw.fitting.slopes import slopes_by_size
 from routelaw.laws import equivalence
 from routelaw.report.analysis import Analysis
-from routelaw.report.charts import slopes_by_size
-from routelaw.report.contest import Contest
 from routelaw.report.run_rows import RunRow
 from routelaw.report.run_table import runs_frame
 
 
-def write_tables(rows: Sequence[RunRow], analysis: Analysis | None, contest: Contest | None, folder: Path) -> list[str]:
+def write_tables(rows: Sequence[RunRow], analysis: Analysis | None, folder: Path) -> list[str]:
     """Every table that has rows; returns the names of the files."""
     tables = {"runs": runs_frame(rows)}
-    if analysis is not None and contest is not None:
+    if analysis is not None:
         tables |= {
-            "losses": pd.DataFrame({**asdict(cell), "gain": cell.gain} for cell in contest.cells),
-            "duels": duels_frame(contest),
+            "losses": pd.DataFrame({**asdict(model), "gain": model.gain} for model in analysis.pairwise.models),
+            "duels": pairs_frame(analysis.pairwise),
             "laws": laws_frame(analysis),
             "parameters": parameters_frame(analysis),
             "effective": effective_frame(analysis),
@@ -40,22 +40,22 @@ def write_tables(rows: Sequence[RunRow], analysis: Analysis | None, contest: Con
     return written
 
 
-def duels_frame(contest: Contest) -> pd.DataFrame:
+def pairs_frame(ranking: TechniqueRanking) -> pd.DataFrame:
     return pd.DataFrame(
         {
-            "first": duel.first,
-            "second": duel.second,
-            "models": duel.cells,
-            "first_lower": duel.wins,
-            "sizes": duel.sizes,
-            "lead_log10": duel.lead,
-            "low": duel.interval[0] if duel.interval else None,
-            "high": duel.interval[1] if duel.interval else None,
-            "probability_first_better": duel.probability,
-            "rests_on": duel.by,
-            "verdict": duel.verdict,
+            "first": pair.first,
+            "second": pair.second,
+            "models": pair.models,
+            "first_lower": pair.wins,
+            "sizes": pair.sizes,
+            "lead_log10": pair.lead,
+            "low": pair.interval[0] if pair.interval else None,
+            "high": pair.interval[1] if pair.interval else None,
+            "probability_first_better": pair.probability,
+            "rests_on": pair.by,
+            "verdict": pair.verdict,
         }
-        for duel in contest.duels.values()
+        for pair in ranking.pairs.values()
     )
 
 

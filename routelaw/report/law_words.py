@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from routelaw.fitting.compare import Ranked
 from routelaw.fitting.fit_report import FitReport
-from routelaw.report.analysis import TOO_FEW, Analysis, mean_error
+from routelaw.fitting.selection import Ranked, mean_error
+from routelaw.report.analysis import TOO_FEW, Analysis
 from routelaw.report.page import Block, Bullets, Entry, Grid, Text
 from routelaw.report.words import amount, counted, known, listed, loss_share
 

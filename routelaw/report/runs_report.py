@@ -13,16 +13,15 @@ from typing import Any
 
 from routelaw.errors import InputError
 from routelaw.files import without_collection, write_atomically
+from routelaw.fitting.selection import check_selectable
 from routelaw.formatting import printable
 from routelaw.laws import get_law
 from routelaw.laws.law import Law
 from routelaw.report.analysis import analyse
-from routelaw.report.contest import compare_pairwise
 from routelaw.report.curves import curve_data, technique_keys
 from routelaw.report.exports import write_tables
 from routelaw.report.heat_maps import heat_map_data
 from routelaw.report.interactive import STYLE, scripts
-from routelaw.report.law_selection import check_law
 from routelaw.report.logs import evenly, sampled_log
 from routelaw.report.page import Interactive, Section, render
 from routelaw.report.report_data import OWN, ReportData, read_report_data
@@ -62,7 +61,7 @@ def report_steps(
 ) -> Iterator[Step]:
     """Write everything to `out`, telling after each part how far it is. A failure leaves nothing behind."""
     if law is not None:
-        check_law(law)
+        check_selectable(law)
     with whole_folder(out, force=force) as folder:
         materials = read_report_data(path)
         total = 3 * len(materials) + 1
@@ -75,7 +74,7 @@ def report_steps(
             yield Step(done + 1, total, f"tables of {report_data.source}")
             for kind in ("tables", "figures"):
                 (folder / kind / name).mkdir(parents=True)
-            tables = write_tables(source.rows, source.analysis, source.contest, folder / "tables" / name)
+            tables = write_tables(source.rows, source.analysis, folder / "tables" / name)
             yield Step(done + 2, total, f"figures of {report_data.source}")
             figures = draw_static_figures(source, folder / "figures" / name)
             sources.append(source.with_files(tables, figures))
@@ -110,7 +109,6 @@ def _source(report_data: ReportData, place: str, target: str, law: Law | None, o
         used,
         target,
         analysis,
-        compare_pairwise(analysis) if analysis else None,
         curve_data(rows, report_data.table, used, logs, technique_keys(analysis), looks),
         heat_map_data(rows, logs),
     )

@@ -8,8 +8,7 @@ from typing import Any
 
 from routelaw.report import charts
 from routelaw.report.analysis import Analysis
-from routelaw.report.comparison_text import gains, winners
-from routelaw.report.contest import Contest
+from routelaw.report.comparison_text import comparison_text, gains
 from routelaw.report.explorer import explorer_data
 from routelaw.report.heat_maps import HeatMaps
 from routelaw.report.law_words import law_blocks, ranking_grid
@@ -36,7 +35,6 @@ class Source:
     """The loss that the report was asked for."""
     analysis: Analysis | None = None
     """None while no run has been evaluated."""
-    contest: Contest | None = None
     curves: dict[str, Any] | None = None
     """Training curves as the page draws them; None where no run has one."""
     maps: HeatMaps = field(default_factory=lambda: HeatMaps(None, 0))
@@ -81,9 +79,9 @@ def imported_section(source: Source) -> Section:
 
 
 def _parts(source: Source) -> Parts:
-    analysis, contest = source.analysis, source.contest
+    analysis = source.analysis
     parts: Parts = [("Summary", source.anchor("summary"), _summary(source))]
-    if analysis is not None and contest is not None:
+    if analysis is not None:
         over = "experts" if analysis.points else "size"
         parts.insert(0, (f"Loss against {over}", source.anchor("losses"), _losses(source, analysis)))
         parts += [
@@ -99,21 +97,19 @@ def _parts(source: Source) -> Parts:
 
 
 def _summary(source: Source) -> list[Block]:
-    analysis, contest = source.analysis, source.contest
-    blocks: list[Block] = [facts(source.rows, analysis, contest), *trained(source.report_data, source.rows)]
-    if analysis is None or contest is None:
+    analysis = source.analysis
+    blocks: list[Block] = [facts(source.rows, analysis), *trained(source.report_data, source.rows)]
+    if analysis is None:
         return [*blocks, Text("No run has been evaluated yet: losses and laws will stand here once one has.", "key")]
-    if contest.mixed:
-        what = "combination of technique, size and E" if contest.mixed == 1 else "combinations of technique, size and E"
+    if mixed := analysis.pairwise.mixed:
+        what = "combination of technique, size and E" if mixed == 1 else "combinations of technique, size and E"
         blocks.append(
-            Text(
-                f"Not compared: {contest.mixed} {what} whose runs differ in more than their seed (tokens, say).", "key"
-            )
+            Text(f"Not compared: {mixed} {what} whose runs differ in more than their seed (tokens, say).", "key")
         )
-    if contest.order:
+    if analysis.pairwise.order:
         blocks += scale(source.rows)
-        blocks += [Heading("Which technique wins", source.anchor("winners")), *winners(analysis, contest)]
-        blocks += [Heading("What routing gains over dense", source.anchor("gains")), *gains(analysis, contest)]
+        blocks += [Heading("Which technique wins", source.anchor("winners")), *comparison_text(analysis)]
+        blocks += [Heading("What routing gains over dense", source.anchor("gains")), *gains(analysis)]
     else:
         blocks.append(Text("There is no finished routed run: nothing to compare yet.", "key"))
     return [*blocks, Heading("What the laws say", source.anchor("says")), *law_blocks(analysis)]

@@ -16,7 +16,6 @@ from routelaw.errors import InputError
 from routelaw.figures import style
 from routelaw.figures.figure import Figure
 from routelaw.figures.loss_curves import (
-    by_size,
     draw_law,
     draw_points,
     legend_below,
@@ -24,10 +23,12 @@ from routelaw.figures.loss_curves import (
     size_colours,
     sizes_axis,
 )
+from routelaw.fitting.selection import mean_error
+from routelaw.fitting.slopes import law_slopes, slopes_by_size
 from routelaw.laws import equivalence
 from routelaw.laws.law import Array
-from routelaw.report.analysis import Analysis, mean_error
-from routelaw.report.charts import CURVE_POINTS, law_slopes, slopes_by_size
+from routelaw.report.analysis import Analysis
+from routelaw.report.charts import CURVE_POINTS
 from routelaw.report.run_figures import COLUMNS, draw_curves, draw_load, safe, technique_legend
 from routelaw.report.sections import Source
 from routelaw.runs.table import RunTable
@@ -122,7 +123,7 @@ def draw_effective(analysis: Analysis) -> Picture:
         fit, look = judged.fit, analysis.looks[key]
         experts = np.geomspace(1, fit.points.x["experts"].max(), CURVE_POINTS)
         widths = np.linspace(0.7, 2.2, len(fit.points.sizes))
-        for width, (_, active, _) in zip(widths, by_size(fit.points), strict=True):
+        for width, (_, active, _) in zip(widths, fit.points.by_size(), strict=True):
             params = np.broadcast_to(fit.params_BP, (CURVE_POINTS, fit.params_BP.shape[1]))
             log_loss = np.log10(fit.predict(active_params=active, experts=experts))
             ratio = equivalence.size_for_loss(fit.law, params, log_loss, 1.0) / active

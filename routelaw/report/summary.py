@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Sequence
 
 from routelaw.report.analysis import Analysis
-from routelaw.report.contest import Contest
 from routelaw.report.page import Block, Bullets, Facts, Text
 from routelaw.report.report_data import DIVERGED, ReportData
 from routelaw.report.run_rows import RunRow
@@ -68,7 +67,7 @@ def scale_sentence(runs: Sequence[tuple[float | None, float | None]]) -> str:
     )
 
 
-def facts(rows: Sequence[RunRow], analysis: Analysis | None, contest: Contest | None) -> Facts:
+def facts(rows: Sequence[RunRow], analysis: Analysis | None) -> Facts:
     finished = sum(row.status == FINISHED for row in rows)
     items = [(f"{finished:,}" + ("" if finished == len(rows) else f" of {len(rows):,}"), "runs finished")]
     sizes = {row.size for row in rows if row.size}
@@ -78,14 +77,10 @@ def facts(rows: Sequence[RunRow], analysis: Analysis | None, contest: Contest | 
     tokens = [row.tokens for row in rows if row.tokens]
     if tokens:
         items.append((amount(max(tokens)), "tokens a run"))
-    gain = _best_gain(contest) if contest is not None else None
-    if gain is not None:
-        items.append((percent(-gain), "loss, best routed against dense of its size"))
+    gains = [] if analysis is None else [m.gain for m in analysis.pairwise.models if m.gain is not None]
+    if gains:
+        items.append((percent(-max(gains)), "loss, best routed against dense of its size"))
     return Facts(items)
-
-
-def _best_gain(contest: Contest) -> float | None:
-    return max((cell.gain for cell in contest.cells if cell.gain is not None), default=None)
 
 
 def _states(rows: Sequence[RunRow]) -> str:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from routelaw.report.contest import Contest
+from routelaw.fitting.pairwise import TechniqueRanking
 from routelaw.report.sections import Source
 
 
@@ -15,7 +15,7 @@ def summary_of(path: str, sources: Sequence[Source]) -> dict[str, Any]:
 
 
 def _of(source: Source) -> dict[str, Any]:
-    analysis, contest = source.analysis, source.contest
+    analysis = source.analysis
     told: dict[str, Any] = {
         "target": source.target,
         "runs": len(source.rows),
@@ -25,7 +25,7 @@ def _of(source: Source) -> dict[str, Any]:
         "tables": [source.address("tables", name) for name in source.tables],
         "figures": [source.address("figures", name) for name in source.figures],
     }
-    if analysis is None or contest is None:
+    if analysis is None:
         return told
     return told | {
         "techniques": {key: t.label for key, t in analysis.techniques.items()},
@@ -37,34 +37,34 @@ def _of(source: Source) -> dict[str, Any]:
             key: {row.fit.law.name: row.validation.leave_size_out for row in rows}
             for key, rows in analysis.ranked.items()
         },
-        "order": contest.order,
-        "duels": _duels(contest),
-        "best_gain": _gains(contest),
+        "order": analysis.pairwise.order,
+        "duels": _pairs(analysis.pairwise),
+        "best_gain": _gains(analysis.pairwise),
     }
 
 
-def _duels(contest: Contest) -> list[dict[str, Any]]:
+def _pairs(ranking: TechniqueRanking) -> list[dict[str, Any]]:
     return [
         {
-            "first": duel.first,
-            "second": duel.second,
-            "models": duel.cells,
-            "first_lower": duel.wins,
-            "lead_log10": duel.lead,
-            "interval": duel.interval,
-            "probability": duel.probability,
-            "verdict": duel.verdict,
+            "first": pair.first,
+            "second": pair.second,
+            "models": pair.models,
+            "first_lower": pair.wins,
+            "lead_log10": pair.lead,
+            "interval": pair.interval,
+            "probability": pair.probability,
+            "verdict": pair.verdict,
         }
-        for duel in contest.duels.values()
-        if duel.cells
+        for pair in ranking.pairs.values()
+        if pair.models
     ]
 
 
-def _gains(contest: Contest) -> dict[str, dict[str, float]]:
+def _gains(ranking: TechniqueRanking) -> dict[str, dict[str, float]]:
     """technique -> size -> the largest share of the dense loss that it takes off."""
     gains: dict[str, dict[str, float]] = {}
-    for cell in contest.cells:
-        if cell.gain is not None:
-            sizes = gains.setdefault(cell.technique, {})
-            sizes[cell.size] = max(cell.gain, sizes.get(cell.size, cell.gain))
+    for model in ranking.models:
+        if model.gain is not None:
+            sizes = gains.setdefault(model.technique, {})
+            sizes[model.size] = max(model.gain, sizes.get(model.size, model.gain))
     return gains

@@ -15,9 +15,8 @@ import numpy as np
 import pandas as pd
 
 from routelaw.fitting import fit_law, select_points
-from routelaw.fitting.intervals import Draws, bootstrap
+from routelaw.fitting.intervals import Draws, bootstrap, parameter_quantities
 from routelaw.fitting.profile import profile_intervals
-from routelaw.fitting.quantities import parameter_quantities
 from routelaw.laws.law import Array
 from routelaw.report.clark2022 import printed
 from routelaw.report.clark2022.claims_on_laws import claims_on_laws

@@ -1,45 +1,49 @@
 """Which technique is better where, and how surely: from the measured losses alone, before any law.
 
-Two techniques are compared cell by cell, a cell being a size and an E that both were trained with. Cells of one size
-are not independent (a size that trains a little better does so at every E), so what counts is the spread of the sizes'
-means, judged by Student's t, or the scatter of single runs (from repeated seeds where there are any) if that is wider.
+Two techniques are compared model by model, at every size and E that both were trained with. Models of one size are not
+independent (a size that trains a little better does so at every E), so what counts is the spread of the sizes' means,
+judged by Student's t, or the scatter of single runs (from repeated seeds where there are any) if that is wider.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from scipy import special
 
+from routelaw.fitting.fit import Fit
+from routelaw.fitting.intervals import DEFAULT_LEVEL
+from routelaw.fitting.noise import pooled_sd
 from routelaw.fitting.points import Points
 from routelaw.laws.law import Array
-from routelaw.report.analysis import Analysis
 
 CLEARLY, PROBABLY, OPEN = "clearly", "probably", "open"
 PROBABLE = 0.8
 
 
 @dataclass(frozen=True)
-class Noise:
+class LossNoise:
     """How far the loss of a run may lie off by chance: a standard deviation in log10 L."""
 
-    spread: float
-    degrees: float
+    sd: float
+    freedom: float
+    """Degrees of freedom."""
     kind: str
     """`seeds`: from runs that differ in the seed alone; `misfit`: what the selected law leaves unexplained."""
 
 
 @dataclass(frozen=True)
 class PairwiseComparison:
-    """Two techniques over the cells they share."""
+    """Two techniques over the models that both were trained as."""
 
     first: str
     second: str
-    cells: int
+    models: int
     wins: int
-    """Cells in which the first has the lower loss."""
+    """Models of which the first has the lower loss."""
     sizes: int
     lead: float
     """Mean of log10 second − log10 first: positive where the first is better."""
@@ -59,8 +63,8 @@ class PairwiseComparison:
 
 
 @dataclass(frozen=True)
-class Cell:
-    """The models of one technique, size and E: seeds averaged."""
+class MeasuredModel:
+    """The loss of one technique at one size and E: seeds averaged."""
 
     technique: str
     size: str
@@ -83,57 +87,60 @@ class Cell:
 
 
 @dataclass(frozen=True, eq=False)
-class Contest:
-    cells: tuple[Cell, ...]
+class TechniqueRanking:
+    models: tuple[MeasuredModel, ...]
     """Routed models, by technique, size and E."""
-    noise: Noise | None
+    noise: LossNoise | None
     order: list[str]
-    """Techniques, best first, by how they stand against the others."""
-    duels: dict[tuple[str, str], PairwiseComparison]
+    """Techniques, best first, by their mean lead over the others."""
+    pairs: dict[tuple[str, str], PairwiseComparison]
     """Every pair in that order."""
     mixed: int = 0
-    """Cells that are not compared, because their runs differ in more than their seed."""
+    """Combinations of technique, size and E that are not compared, because their runs differ in more than the seed."""
 
     @property
     def sizes(self) -> list[str]:
-        return list(dict.fromkeys(cell.size for cell in sorted(self.cells, key=lambda c: c.active_params)))
+        return list(dict.fromkeys(model.size for model in sorted(self.models, key=lambda m: m.active_params)))
 
     @property
     def experts(self) -> list[int]:
-        return sorted({cell.experts for cell in self.cells})
+        return sorted({model.experts for model in self.models})
 
-    def at(self, **wanted: str | int) -> list[Cell]:
-        """Cells by technique, size or experts, lowest loss first."""
-        found = [c for c in self.cells if all(getattr(c, name) == value for name, value in wanted.items())]
-        return sorted(found, key=lambda cell: cell.loss)
-
-
-def compare_pairwise(analysis: Analysis) -> Contest:
-    found = [cell for key, points in analysis.runs.items() for cell in _cells(key, points)]
-    cells = tuple(cell for cell in found if cell is not None)
-    noise = seed_noise(analysis) or _misfit(analysis)
-    own = {key: [cell for cell in cells if cell.technique == key] for key in analysis.runs}
-    keys = [key for key, mine in own.items() if mine]
-    both = {(p, q): _duel(p, q, own[p], own[q], noise, analysis.level) for p in keys for q in keys if p != q}
-    standing = {p: [both[p, q].lead for q in keys if p != q and both[p, q].cells] for p in keys}
-    order = sorted(keys, key=lambda key: -float(np.mean(standing[key])) if standing[key] else 0.0)
-    duels = {(p, q): both[p, q] for i, p in enumerate(order) for q in order[i + 1 :]}
-    return Contest(cells, noise, order, duels, len(found) - len(cells))
+    def at(self, **wanted: str | int) -> list[MeasuredModel]:
+        """Models by technique, size or experts, lowest loss first."""
+        found = [m for m in self.models if all(getattr(m, name) == value for name, value in wanted.items())]
+        return sorted(found, key=lambda model: model.loss)
 
 
-def _cells(key: str, points: Points) -> list[Cell | None]:
-    """None for a cell of runs that are not seeds of one model: their mean would be no model's loss."""
-    cells: list[Cell | None] = []
+def compare_pairwise(
+    runs: Mapping[str, Points], fits: Iterable[Fit] = (), level: float = DEFAULT_LEVEL
+) -> TechniqueRanking:
+    """Every pair of techniques, from the points of each with seeds not averaged. Where no model was trained with
+    several seeds, the residuals of `fits` say how far runs scatter."""
+    found = [model for key, points in runs.items() for model in _models(key, points)]
+    models = tuple(model for model in found if model is not None)
+    noise = seed_noise(runs) or _misfit(list(fits))
+    own = {key: mine for key in runs if (mine := [model for model in models if model.technique == key])}
+    both = {(p, q): _compared(p, q, own[p], own[q], noise, level) for p in own for q in own if p != q}
+    leads = {p: [both[p, q].lead for q in own if p != q and both[p, q].models] for p in own}
+    order = sorted(own, key=lambda key: -float(np.mean(leads[key])) if leads[key] else 0.0)
+    pairs = {(p, q): both[p, q] for i, p in enumerate(order) for q in order[i + 1 :]}
+    return TechniqueRanking(models, noise, order, pairs, len(found) - len(models))
+
+
+def _models(key: str, points: Points) -> list[MeasuredModel | None]:
+    """None where runs of one size and E are not seeds of one model: their mean would be no model's loss."""
+    models: list[MeasuredModel | None] = []
     for size in points.sizes:
         here = points.size == size
         dense = points.loss[here & points.dense & _one_model(points, here & points.dense)]
         for experts in np.unique(points.x["experts"][here & ~points.dense]):
             chosen = here & ~points.dense & (points.x["experts"] == experts)
             if not _one_model(points, chosen):
-                cells.append(None)
+                models.append(None)
                 continue
-            cells.append(
-                Cell(
+            models.append(
+                MeasuredModel(
                     technique=key,
                     size=size,
                     active_params=float(points.x["active_params"][chosen].mean()),
@@ -144,43 +151,43 @@ def _cells(key: str, points: Points) -> list[Cell | None]:
                     dense_seeds=int(dense.size),
                 )
             )
-    return cells
+    return models
 
 
 def _one_model(points: Points, chosen: Array) -> bool:
     return points.model is None or len(np.unique(points.model[chosen])) < 2
 
 
-def seed_noise(analysis: Analysis) -> Noise | None:
+def seed_noise(runs: Mapping[str, Points]) -> LossNoise | None:
     """Pooled over all models trained with several seeds, dense ones counted once."""
-    seen: set[tuple] = set()
-    squares, degrees = 0.0, 0
-    for key, points in analysis.runs.items():
+    seeds: dict[tuple, Array] = {}
+    for key, points in runs.items():
         for size in points.sizes:
             for experts in np.unique(points.x["experts"]):
                 for dense in (False, True):
                     chosen = (points.size == size) & (points.x["experts"] == experts) & (points.dense == dense)
-                    cell = ("dense", size) if dense else (key, size, experts)
-                    if chosen.sum() > 1 and cell not in seen and _one_model(points, chosen):
-                        seen.add(cell)
-                        squares += float(np.var(points.log_loss[chosen]) * chosen.sum())
-                        degrees += int(chosen.sum()) - 1
-    return Noise(float(np.sqrt(squares / degrees)), degrees, "seeds") if degrees else None
+                    if chosen.sum() > 1 and _one_model(points, chosen):
+                        seeds.setdefault(("dense", size) if dense else (key, size, experts), points.log_loss[chosen])
+    return LossNoise(*pooled_sd(list(seeds.values())), "seeds") if seeds else None
 
 
-def _misfit(analysis: Analysis) -> Noise | None:
+def _misfit(fits: list[Fit]) -> LossNoise | None:
     """Without repeated seeds: the scatter of single runs about the selected law: chance and misfit together."""
-    fits = [j.fit for j in analysis.judged.values()]
-    degrees = sum(len(f.points) - len(f.law.parameters) for f in fits)
+    freedom = sum(len(f.points) - len(f.law.parameters) for f in fits)
     squares = sum(float((f.residual_N**2).sum()) for f in fits)
-    return Noise(float(np.sqrt(squares / degrees)), degrees, "misfit") if degrees > 0 else None
+    return LossNoise(float(np.sqrt(squares / freedom)), freedom, "misfit") if freedom > 0 else None
 
 
-def _duel(
-    p: str, q: str, first: list[Cell], second: list[Cell], noise: Noise | None, level: float
+def _compared(
+    p: str,
+    q: str,
+    first: list[MeasuredModel],
+    second: list[MeasuredModel],
+    noise: LossNoise | None,
+    level: float,
 ) -> PairwiseComparison:
-    others = {(cell.size, cell.experts): cell for cell in second}
-    pairs = [(c, others[c.size, c.experts]) for c in first if (c.size, c.experts) in others]
+    others = {(model.size, model.experts): model for model in second}
+    pairs = [(m, others[m.size, m.experts]) for m in first if (m.size, m.experts) in others]
     if not pairs:
         return PairwiseComparison(p, q, 0, 0, 0, math.nan, None, None, "")
     leads: dict[str, list[float]] = {}
@@ -191,14 +198,14 @@ def _duel(
     measures = _standard_errors(by_size, pairs, noise)
     if not measures:
         return PairwiseComparison(p, q, len(pairs), wins, len(leads), lead, None, None, "")
-    reach, spread, degrees, by = max((m[0] * special.stdtrit(m[1], (1 + level) / 2), *m) for m in measures)
+    reach, spread, freedom, by = max((m[0] * special.stdtrit(m[1], (1 + level) / 2), *m) for m in measures)
     interval = lead - float(reach), lead + float(reach)
-    probability = float(special.stdtr(degrees, lead / spread))
+    probability = float(special.stdtr(freedom, lead / spread))
     return PairwiseComparison(p, q, len(pairs), wins, len(leads), lead, interval, probability, by)
 
 
 def _standard_errors(
-    by_size: Array, pairs: list[tuple[Cell, Cell]], noise: Noise | None
+    by_size: Array, pairs: list[tuple[MeasuredModel, MeasuredModel]], noise: LossNoise | None
 ) -> list[tuple[float, float, str]]:
     """(standard error, degrees of freedom, what it rests on) of a mean lead. The widest counts: a few sizes may agree
     by chance, and chance alone does not know how much sizes differ."""
@@ -206,13 +213,13 @@ def _standard_errors(
     sizes = len(by_size)
     if noise is not None:
         variance = sum(1 / mine.seeds + 1 / other.seeds for mine, other in pairs)
-        measures.append((noise.spread * math.sqrt(variance) / len(pairs), noise.degrees, noise.kind))
+        measures.append((noise.sd * math.sqrt(variance) / len(pairs), noise.freedom, noise.kind))
     if sizes > 2 or (sizes == 2 and (noise is None or noise.kind != "seeds")):
         measures.append((float(by_size.std(ddof=1) / math.sqrt(sizes)), float(sizes - 1), "sizes"))
     return [m for m in measures if m[0] > 0]
 
 
-def stands_out(lead: float, seeds: int, other_seeds: int, noise: Noise, level: float) -> bool:
-    """Whether the difference of two single cells, in log10 L, is larger than chance."""
-    reach = noise.spread * np.sqrt(1 / seeds + 1 / other_seeds) * special.stdtrit(noise.degrees, (1 + level) / 2)
+def stands_out(lead: float, seeds: int, other_seeds: int, noise: LossNoise, level: float) -> bool:
+    """Whether the difference of two single models, in log10 L, is larger than chance."""
+    reach = noise.sd * np.sqrt(1 / seeds + 1 / other_seeds) * special.stdtrit(noise.freedom, (1 + level) / 2)
     return bool(lead > reach)

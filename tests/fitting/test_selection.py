@@ -7,7 +7,8 @@ import pytest
 
 from routelaw.errors import InputError
 from routelaw.fitting import fit_law
-from routelaw.fitting.compare import comparable_laws, compare_routers, rank_laws
+from routelaw.fitting.comparison import compare_routers
+from routelaw.fitting.selection import comparable_laws, rank_laws
 from routelaw.laws import get_law
 
 AT = {"active_params": 370e6, "experts": 64.0}
