@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from routelaw.plans.literature import published
     from routelaw.plans.plan import Plan, plan
     from routelaw.plans.predictor import Predictor
-    from routelaw.report.runs_report import write_report
+    from routelaw.report.runs.report import write_report
     from routelaw.routers.router import load_router
     from routelaw.runs.files import read_runs, write_runs
     from routelaw.runs.store import Store
@@ -83,7 +83,7 @@ _HOME = {
     "Predictor": "plans.predictor",
     "Plan": "plans.plan",
     "plan": "plans.plan",
-    "write_report": "report.runs_report",
+    "write_report": "report.runs.report",
     "load_router": "routers.router",
     "read_runs": "runs.files",
     "write_runs": "runs.files",

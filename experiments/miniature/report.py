@@ -32,7 +32,7 @@ from routelaw.errors import InputError
 from routelaw.figures.figure import Figure
 from routelaw.fitting.intervals import parameter_quantities
 from routelaw.report.page import Picture, embedded
-from routelaw.report.whole_folder import whole_folder
+from routelaw.report.page.folder import whole_folder
 
 HERE = Path(__file__).parent
 

@@ -7,9 +7,9 @@ from scipy import stats
 
 from routelaw.fitting.pairwise import CLEARLY, OPEN, seed_noise, stands_out
 from routelaw.laws import get_law
-from routelaw.report.analysis import Analysis, analyse
-from routelaw.report.comparison_text import comparison_text, gains
 from routelaw.report.page import Bullets, Grid, Text
+from routelaw.report.runs.analysis import Analysis, analyse
+from routelaw.report.runs.summary import comparison_text, gains
 from routelaw.runs.table import RunTable
 
 SIZES = (1e6, 4e6, 16e6)
@@ -17,7 +17,7 @@ SIZES = (1e6, 4e6, 16e6)
 
 @pytest.fixture(autouse=True)
 def few_laws(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("routelaw.report.analysis.comparable_laws", lambda: [get_law("separable")])
+    monkeypatch.setattr("routelaw.report.runs.analysis.comparable_laws", lambda: [get_law("separable")])
 
 
 def made(lead, *, sizes=SIZES, experts=(2, 4, 8), seeds=1, noise=0.0, dense=4.0, rng=None) -> Analysis:

@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
-from routelaw.report.runs_report import report_steps
+from routelaw.report.runs.report import report_steps
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ from synthetic_store import grid, true_loss, write_store
 from routelaw.fitting.fit import fit_law
 from routelaw.fitting.points import select_points
 from routelaw.laws import PowerSum, coefficient, get_law
-from routelaw.report.analysis import Analysis, analyse
-from routelaw.report.charts import effective_chart, law_slopes, loss_chart, ranking_chart, slope_chart
-from routelaw.report.explorer import expert_nodes, explorer_data, size_nodes
+from routelaw.report.runs.analysis import Analysis, analyse
+from routelaw.report.runs.charts import effective_chart, law_slopes, loss_chart, ranking_chart, slope_chart
+from routelaw.report.runs.explorer import expert_nodes, explorer_data, size_nodes
 from routelaw.runs.files import read_runs
 from routelaw.runs.table import RunTable
 
@@ -33,7 +33,9 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> RunTable:
 @pytest.fixture(scope="module")
 def analysis(table: RunTable) -> Analysis:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("routelaw.report.analysis.comparable_laws", lambda: [get_law("bilinear"), get_law("irreducible")])
+        patch.setattr(
+            "routelaw.report.runs.analysis.comparable_laws", lambda: [get_law("bilinear"), get_law("irreducible")]
+        )
         return analyse(table, own_laws=[MINE], law=get_law("bilinear"))
 
 

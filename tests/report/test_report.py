@@ -25,12 +25,14 @@ HOSTILE = "<b><img/src=x/onerror=alert(1)>"
 @pytest.fixture
 def few_laws(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where laws are not the point, two are enough."""
-    monkeypatch.setattr("routelaw.report.analysis.comparable_laws", lambda: [get_law("separable"), get_law("bilinear")])
+    monkeypatch.setattr(
+        "routelaw.report.runs.analysis.comparable_laws", lambda: [get_law("separable"), get_law("bilinear")]
+    )
 
 
 @pytest.fixture
 def no_stills(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("routelaw.report.runs_report.draw_static_figures", lambda source, folder: [])
+    monkeypatch.setattr("routelaw.report.runs.report.draw_static_figures", lambda source, folder: [])
 
 
 @pytest.fixture(scope="module")

@@ -24,8 +24,8 @@ LAW = PowerSum(name="mine", formula="log L = a·log N + b·log E + d", source="m
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     known = [get_law("separable"), get_law("bilinear")]
-    monkeypatch.setattr("routelaw.report.analysis.comparable_laws", lambda: known)
-    monkeypatch.setattr("routelaw.report.runs_report.draw_static_figures", lambda source, folder: [])
+    monkeypatch.setattr("routelaw.report.runs.analysis.comparable_laws", lambda: known)
+    monkeypatch.setattr("routelaw.report.runs.report.draw_static_figures", lambda source, folder: [])
     return write_store(tmp_path / "store", grid(), evaluations=3, logged=5)
 
 

@@ -49,8 +49,8 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Page:
     frame = pd.DataFrame(rows, columns=["run_id", "router", "experts", "active_params", "step", "loss_validation"])
     RunTable.from_frame(frame, "odd").frame.to_parquet(store / "imported" / "odd.parquet", index=False)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("routelaw.report.analysis.comparable_laws", lambda: [get_law(name) for name in LAWS])
-        patch.setattr("routelaw.report.runs_report.draw_static_figures", lambda source, folder: [])
+        patch.setattr("routelaw.report.runs.analysis.comparable_laws", lambda: [get_law(name) for name in LAWS])
+        patch.setattr("routelaw.report.runs.report.draw_static_figures", lambda source, folder: [])
         return written(store, folder / "out", law=get_law("bilinear"))
 
 

@@ -11,10 +11,10 @@ from matplotlib.figure import Figure as Drawing
 
 from routelaw.errors import InputError
 from routelaw.figures.figure import Figure
-from routelaw.report import reproduce as module
 from routelaw.report.clark2022 import BUILDERS
+from routelaw.report.clark2022 import reproduce as module
 from routelaw.report.clark2022.pages import build_page
-from routelaw.report.reproduce import released_runs, reproduce
+from routelaw.report.clark2022.reproduce import released_runs, reproduce
 
 HOSTILE = "<script>alert(1)</script>"
 

@@ -8,8 +8,8 @@ from typer.testing import CliRunner
 
 from routelaw.cli.reproduce import reproduce
 from routelaw.errors import InputError
-from routelaw.report import reproduce as module
-from routelaw.report.reproduce import Step
+from routelaw.report.clark2022 import reproduce as module
+from routelaw.report.clark2022.reproduce import Step
 
 SUMMARY = {
     "verdicts": {"matches": 2, "not reproducible from the release": 1, "ours": 4},

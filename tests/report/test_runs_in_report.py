@@ -7,12 +7,17 @@ import numpy as np
 import pytest
 from synthetic_store import LENGTH, Ending, grid, make_spec, true_loss, write_store
 
-from routelaw.report.curves import MOST_POINTS, curve_data
-from routelaw.report.heat_maps import MOST_BINS, heat_map_data, run_maps
-from routelaw.report.logs import evenly, sampled_log
-from routelaw.report.report_data import ReportData, read_report_data
-from routelaw.report.run_rows import RunRow, rows_of
-from routelaw.report.run_table import run_table_data, runs_frame
+from routelaw.report.runs.data import ReportData, RunRow, read_report_data, rows_of
+from routelaw.report.runs.tables import run_table_data, runs_frame
+from routelaw.report.runs.training import (
+    MOST_BINS,
+    MOST_POINTS,
+    curve_data,
+    evenly,
+    heat_map_data,
+    run_maps,
+    sampled_log,
+)
 
 
 def read(store: Path) -> ReportData:

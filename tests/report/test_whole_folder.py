@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from routelaw.errors import DiskFull, InputError
-from routelaw.report.whole_folder import check_target, whole_folder
+from routelaw.report.page.folder import check_target, whole_folder
 
 
 def test_appears_when_done(tmp_path):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,20 +16,14 @@ from routelaw.fitting.selection import check_selectable
 from routelaw.formatting import printable
 from routelaw.laws import get_law
 from routelaw.laws.law import Law
-from routelaw.report.analysis import analyse
-from routelaw.report.curves import curve_data, technique_keys
-from routelaw.report.exports import write_tables
-from routelaw.report.heat_maps import heat_map_data
-from routelaw.report.interactive import STYLE, scripts
-from routelaw.report.logs import evenly, sampled_log
 from routelaw.report.page import Interactive, Section, render
-from routelaw.report.report_data import OWN, ReportData, read_report_data
-from routelaw.report.run_rows import RunRow, rows_of
-from routelaw.report.run_table import run_table_data
-from routelaw.report.sections import Source, imported_section, own_sections
-from routelaw.report.static_figures import draw_static_figures
-from routelaw.report.summary_json import summary_of
-from routelaw.report.whole_folder import whole_folder
+from routelaw.report.page.folder import ReportProgress, whole_folder
+from routelaw.report.runs.analysis import analyse
+from routelaw.report.runs.data import OWN, ReportData, RunRow, read_report_data, rows_of
+from routelaw.report.runs.sections import Source, imported_section, own_sections
+from routelaw.report.runs.static_figures import draw_static_figures
+from routelaw.report.runs.tables import run_table_data, summary_of, write_tables
+from routelaw.report.runs.training import curve_data, evenly, heat_map_data, sampled_log, technique_keys
 from routelaw.runs.folders import LOG
 from routelaw.runs.store import Store
 from routelaw.specs.nearest import nearest_hint
@@ -38,16 +31,6 @@ from routelaw.specs.nearest import nearest_hint
 DEFAULT_TARGET = "loss_validation"
 MOST_LOGS = 600
 """Logs read for curves and heat maps: reading a thousand long ones would take longer than all the rest."""
-
-
-@dataclass(frozen=True)
-class Step:
-    """One thing done. The last step carries the summary."""
-
-    done: int
-    total: int
-    what: str
-    summary: dict[str, Any] = field(default_factory=dict)
 
 
 def report_steps(
@@ -58,7 +41,7 @@ def report_steps(
     law: Law | None = None,
     own_laws: Sequence[Law] = (),
     target: str = DEFAULT_TARGET,
-) -> Iterator[Step]:
+) -> Iterator[ReportProgress]:
     """Write everything to `out`, telling after each part how far it is. A failure leaves nothing behind."""
     if law is not None:
         check_selectable(law)
@@ -69,20 +52,20 @@ def report_steps(
         sources: list[Source] = []
         for place, report_data in enumerate(materials):
             name = _place(report_data, place)
-            yield Step(done, total, f"fitting laws to {report_data.source}")
+            yield ReportProgress(done, total, f"fitting laws to {report_data.source}")
             source = _source(report_data, name, target, law, own_laws)
-            yield Step(done + 1, total, f"tables of {report_data.source}")
+            yield ReportProgress(done + 1, total, f"tables of {report_data.source}")
             for kind in ("tables", "figures"):
                 (folder / kind / name).mkdir(parents=True)
             tables = write_tables(source.rows, source.analysis, folder / "tables" / name)
-            yield Step(done + 2, total, f"figures of {report_data.source}")
+            yield ReportProgress(done + 2, total, f"figures of {report_data.source}")
             figures = draw_static_figures(source, folder / "figures" / name)
             sources.append(source.with_files(tables, figures))
             done += 3
-        yield Step(done, total, "the page")
+        yield ReportProgress(done, total, "the page")
         write_atomically(_page(path, sources).encode(), folder / "index.html")
     summary = {"page": str(Path(out) / "index.html"), **summary_of(str(path), sources)}
-    yield Step(total, total, "done", summary)
+    yield ReportProgress(total, total, "done", summary)
 
 
 def _place(report_data: ReportData, nth: int) -> str:
@@ -146,7 +129,7 @@ def _page(path: Path, sources: Sequence[Source]) -> str:
     title = "What these runs say about routing"
     lead = f"Runs, laws and routers of {printable(str(path))}."
     footer = "Made by routelaw. The numbers stand in tables/*.csv and the figures in figures/ beside this page."
-    return render(title, lead, sections, footer, scripts=scripts(), style=STYLE)
+    return render(title, lead, sections, footer, interactive=True)
 
 
 def write_report(

@@ -1,4 +1,4 @@
-"""A folder of results appears whole or not at all."""
+"""Writing a report: a folder that appears whole or not at all, and how far the work is."""
 
 from __future__ import annotations
 
@@ -6,9 +6,21 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from routelaw.errors import InputError, unwritable
+
+
+@dataclass(frozen=True)
+class ReportProgress:
+    """One part done. The last one carries the summary."""
+
+    done: int
+    total: int
+    what: str
+    summary: dict[str, Any] = field(default_factory=dict)
 
 
 def check_target(out: Path, force: bool) -> None:

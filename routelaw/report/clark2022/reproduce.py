@@ -6,13 +6,14 @@ the order of the page, so how the work was split cannot be seen in what is writt
 
 from __future__ import annotations
 
+import csv
 import json
 import multiprocessing
 import os
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -20,16 +21,48 @@ from routelaw.errors import InputError
 from routelaw.figures import all_figures
 from routelaw.report.clark2022 import BUILDERS, TOGETHER
 from routelaw.report.clark2022.counts import RELEASED_RUNS
-from routelaw.report.clark2022.export import table_summary, write_csv
 from routelaw.report.clark2022.findings import findings, totals
-from routelaw.report.clark2022.missing import CORRECTIONS, MISSING
 from routelaw.report.clark2022.pages import build_page
+from routelaw.report.clark2022.printed import CORRECTIONS, MISSING
 from routelaw.report.clark2022.verdict import ResultTable
 from routelaw.report.page import Picture, embedded
-from routelaw.report.whole_folder import whole_folder
+from routelaw.report.page.folder import ReportProgress, whole_folder
 from routelaw.runs.fetch import find_released
 from routelaw.runs.files import read_runs
 from routelaw.runs.table import RunTable
+
+FIELDS = ("table", "row", "column", "printed", "ours", "difference", "verdict", "convention", "low", "high", "note")
+
+
+def write_csv(table: ResultTable, folder: Path) -> Path:
+    path = folder / f"{table.name}.csv"
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(FIELDS)
+        for cell in table.cells:
+            numbers = map(_number, (cell.printed_value, cell.ours, cell.difference))
+            judgement = (cell.verdict, cell.convention or table.convention)
+            ends = map(_number, (cell.low, cell.high))
+            writer.writerow([table.name, cell.row, cell.column, *numbers, *judgement, *ends, cell.note])
+    return path
+
+
+def _number(value: float | None) -> str:
+    """Twelve digits: what differs beyond them between machines is rounding."""
+    return "" if value is None else f"{value:.12g}"
+
+
+def table_summary(table: ResultTable) -> dict[str, object]:
+    return {
+        "title": table.title,
+        "paper": table.paper,
+        "cells": len(table.cells),
+        "verdicts": table.counts(),
+        "convention": table.convention,
+        "tolerance": table.tolerance,
+        "file": f"tables/{table.name}.csv",
+    }
+
 
 WORKERS = 2
 Result = ResultTable | str | None
@@ -37,17 +70,7 @@ Result = ResultTable | str | None
 
 
 @dataclass(frozen=True)
-class Step:
-    """One task done. The last step of a reproduction carries its summary."""
-
-    done: int
-    total: int
-    what: str
-    summary: dict = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Task:
+class BuildTask:
     kind: str
     """"table" or "figure"."""
     name: str
@@ -73,7 +96,7 @@ def is_released(runs: RunTable) -> bool:
     return "hyper_id" in runs.frame and runs.frame["run_id"].nunique() == RELEASED_RUNS
 
 
-def reproduce(data: Path | None, out: Path, *, force: bool = False, workers: int = WORKERS) -> Iterator[Step]:
+def reproduce(data: Path | None, out: Path, *, force: bool = False, workers: int = WORKERS) -> Iterator[ReportProgress]:
     """Write everything to `out`, telling after each table and figure how far it is. A failure leaves nothing behind."""
     with whole_folder(out, force=force) as folder:
         runs = released_runs(data)
@@ -88,22 +111,22 @@ def reproduce(data: Path | None, out: Path, *, force: bool = False, workers: int
                 tables[task.name] = result
             elif result:
                 not_drawn[task.name] = result
-            yield Step(done, total, f"{task.kind} {task.name}")
+            yield ReportProgress(done, total, f"{task.kind} {task.name}")
         summary = _write(folder, runs, {name: tables[name] for name in BUILDERS}, not_drawn)
-    yield Step(total, total, "page", {**summary, "page": str(Path(out) / "index.html")})
+    yield ReportProgress(total, total, "page", {**summary, "page": str(Path(out) / "index.html")})
 
 
-def _groups() -> list[tuple[Task, ...]]:
+def _groups() -> list[tuple[BuildTask, ...]]:
     """What one process does in one go: the groups that share work first, then every other task by itself."""
-    figures = {figure.name: Task("figure", figure.name) for figure in all_figures()}
-    tasks = {**figures, **{name: Task("table", name) for name in BUILDERS}}
+    figures = {figure.name: BuildTask("figure", figure.name) for figure in all_figures()}
+    tasks = {**figures, **{name: BuildTask("table", name) for name in BUILDERS}}
     groups = [tuple(tasks.pop(name) for name in names if name in tasks) for names in TOGETHER]
     return [*groups, *((task,) for task in tasks.values())]
 
 
 def _results(
-    groups: list[tuple[Task, ...]], runs: RunTable, folder: Path, workers: int
-) -> Iterator[tuple[Task, Result]]:
+    groups: list[tuple[BuildTask, ...]], runs: RunTable, folder: Path, workers: int
+) -> Iterator[tuple[BuildTask, Result]]:
     """Each task with its table, or with why a figure could not be drawn, as they finish."""
     if workers <= 1:
         for group in groups:
@@ -122,7 +145,7 @@ def _results(
             raise
 
 
-def _perform_from_file(group: tuple[Task, ...], source: str, folder: Path) -> list[Result]:
+def _perform_from_file(group: tuple[BuildTask, ...], source: str, folder: Path) -> list[Result]:
     return _perform_group(group, _read_once(source), folder)
 
 
@@ -131,11 +154,11 @@ def _read_once(source: str) -> RunTable:
     return read_runs(source)
 
 
-def _perform_group(group: tuple[Task, ...], runs: RunTable, folder: Path) -> list[Result]:
+def _perform_group(group: tuple[BuildTask, ...], runs: RunTable, folder: Path) -> list[Result]:
     return [_perform(task, runs, folder) for task in group]
 
 
-def _perform(task: Task, runs: RunTable, folder: Path) -> Result:
+def _perform(task: BuildTask, runs: RunTable, folder: Path) -> Result:
     if task.kind == "table":
         return BUILDERS[task.name](runs)
     figure = next(figure for figure in all_figures() if figure.name == task.name)

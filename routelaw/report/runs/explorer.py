@@ -17,7 +17,7 @@ from routelaw.fitting.fit import Fit
 from routelaw.fitting.intervals import DEFAULT_LEVEL, Draws, small_sample_stretch
 from routelaw.laws import equivalence
 from routelaw.laws.law import Array
-from routelaw.report.analysis import Analysis
+from routelaw.report.runs.analysis import Analysis
 
 NODES_PER_DECADE = 24
 BELOW, BEYOND = 4.0, 32.0

@@ -13,13 +13,14 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, StrictUndefined
 
-from routelaw.report.page_template import STYLE, TEMPLATE
-
+SCRIPTS = ("charts.js", "explorer.js", "curves.js", "heat_maps.js", "run_table.js")
+"""In this order: the first holds what the others share, the last one starts the page."""
 LARGEST_SVG = 700_000
 """Beyond this many bytes a picture of many points is lighter as PNG."""
 MEDIA = {".svg": "image/svg+xml", ".png": "image/png"}
@@ -128,21 +129,35 @@ def render(
     sections: Sequence[Section],
     footer: str = "",
     *,
-    scripts: Sequence[str] = (),
-    style: str = "",
+    interactive: bool = False,
 ) -> str:
-    """`scripts` run in their order once the page stands; `style` is added to that of every page."""
+    """An `interactive` page has the scripts that draw blocks of that kind."""
+    scripts = _scripts() if interactive else []
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    template = environment.from_string(TEMPLATE)
+    template = environment.from_string(own_file("page.html"))
     return template.render(
         title=title,
         lead=lead,
         sections=sections,
         footer=footer,
-        style=STYLE + style,
+        style=own_file("page.css") + (own_file("interactive.css") if interactive else ""),
         scripts=scripts,
         policy=_policy(scripts),
     )
+
+
+def own_file(name: str) -> str:
+    """The template, a style or a script: they lie beside this file."""
+    return (files(__name__) / name).read_text(encoding="utf-8")
+
+
+def _scripts() -> list[str]:
+    """Plotly's and ours, as text to stand in a page."""
+    import plotly
+
+    library = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
+    own = "\n".join(own_file(f"scripts/{name}") for name in SCRIPTS)
+    return [library.read_text(encoding="utf-8").replace("\r\n", "\n"), own]
 
 
 def _policy(scripts: Sequence[str]) -> str:

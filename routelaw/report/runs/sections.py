@@ -6,16 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from routelaw.report import charts
-from routelaw.report.analysis import Analysis
-from routelaw.report.comparison_text import comparison_text, gains
-from routelaw.report.explorer import explorer_data
-from routelaw.report.heat_maps import HeatMaps
-from routelaw.report.law_words import law_blocks, ranking_grid
 from routelaw.report.page import Block, Heading, Interactive, Section, Text
-from routelaw.report.report_data import OWN, ReportData
-from routelaw.report.run_rows import RunRow
-from routelaw.report.summary import facts, scale, trained
+from routelaw.report.runs import charts
+from routelaw.report.runs.analysis import Analysis
+from routelaw.report.runs.data import OWN, ReportData, RunRow
+from routelaw.report.runs.explorer import explorer_data
+from routelaw.report.runs.law_text import law_blocks, ranking_grid
+from routelaw.report.runs.summary import comparison_text, facts, gains, scale, trained
+from routelaw.report.runs.training import HeatMaps
 
 Parts = list[tuple[str, str, list[Block]]]
 """(title, anchor, blocks)."""
