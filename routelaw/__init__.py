@@ -35,10 +35,9 @@ if TYPE_CHECKING:
     from routelaw.fitting.fit_report import FitReport, judge
     from routelaw.fitting.selection import rank_laws
     from routelaw.laws import Law, Parameter, PowerSum, all_laws, coefficient, get_law, load_law
-    from routelaw.plans.budget import Budget, best_models
+    from routelaw.plans.budget import Budget, Plan, best_models, plan
     from routelaw.plans.equivalents import equivalents
     from routelaw.plans.literature import published
-    from routelaw.plans.plan import Plan, plan
     from routelaw.plans.predictor import Predictor
     from routelaw.report.runs.report import write_report
     from routelaw.routers.router import load_router
@@ -81,8 +80,8 @@ _HOME = {
     "published": "plans.literature",
     "equivalents": "plans.equivalents",
     "Predictor": "plans.predictor",
-    "Plan": "plans.plan",
-    "plan": "plans.plan",
+    "Plan": "plans.budget",
+    "plan": "plans.budget",
     "write_report": "report.runs.report",
     "load_router": "routers.router",
     "read_runs": "runs.files",

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 from matplotlib import colormaps
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure as Picture
-from matplotlib.ticker import FixedFormatter, FixedLocator, NullFormatter
+from matplotlib.ticker import FixedFormatter, FixedLocator, NullFormatter, NullLocator
 
 # Okabe & Ito's palette.
 ROUTER_COLOURS = {
@@ -78,6 +79,13 @@ def panels(
     picture = Picture(figsize=(width * columns, height * rows), layout="constrained")
     axes = picture.subplots(rows, columns, squeeze=False, **options)
     return picture, axes.ravel()
+
+
+def named_ticks(axis: Axis, names: Mapping[float, str]) -> None:
+    """Ticks at these values, and nowhere else, with these names."""
+    axis.set_major_locator(FixedLocator(list(names)))
+    axis.set_major_formatter(FixedFormatter(list(names.values())))
+    axis.set_minor_locator(NullLocator())
 
 
 def experts_axis(axes: Axes, values: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)) -> None:

@@ -8,9 +8,8 @@ from dataclasses import replace
 import pytest
 
 from routelaw.errors import InputError
-from routelaw.plans.layout_words import arithmetic
-from routelaw.plans.layouts import Plan, all_layouts, plan_layouts
-from routelaw.plans.links import REACHED, Cluster, crossing
+from routelaw.plans.layout_arithmetic import arithmetic
+from routelaw.plans.layouts import REACHED, Cluster, LayoutRanking, all_layouts, crossing, plan_layouts
 from routelaw.specs.communication import GATHER, REDUCE, communication
 from routelaw.specs.devices import KNOWN, known_device
 from routelaw.specs.footprint import CUDA_CONTEXT, footprint
@@ -30,7 +29,7 @@ def cluster(devices: int, name: str = "h100", **changed) -> Cluster:
     return replace(Cluster(device, devices, device.link, device.network), **changed)
 
 
-def planned(devices: int, spec: RunSpec | None = None, **changed) -> Plan:
+def planned(devices: int, spec: RunSpec | None = None, **changed) -> LayoutRanking:
     return plan_layouts(spec or make(), cluster(devices, **changed))
 
 

@@ -18,6 +18,8 @@ from routelaw.runs.table import RunTable
 
 RELATIVE_TOLERANCE = 0.05
 LINEAR = printed.COEFFICIENTS[:4]
+TRANSFER_TOLERANCE = 0.0016
+TRANSFER_COLUMNS = ("a", "b", "c", "d", "RMSE")
 
 
 def saturated_optimum(table: RunTable) -> ResultTable:
@@ -98,10 +100,6 @@ def fit_with_saturation(points: Points, start: float, ceiling: float) -> tuple[A
 
 def _judged(row: str, column: str, value: str, ours: float, note: str):
     return judge(row, column, value, ours, tolerance=RELATIVE_TOLERANCE * abs(float(value)), note=note)
-
-
-TRANSFER_TOLERANCE = 0.0016
-TRANSFER_COLUMNS = ("a", "b", "c", "d", "RMSE")
 
 
 def transfer_of(router: str):

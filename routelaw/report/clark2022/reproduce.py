@@ -31,42 +31,10 @@ from routelaw.runs.fetch import find_released
 from routelaw.runs.files import read_runs
 from routelaw.runs.table import RunTable
 
-FIELDS = ("table", "row", "column", "printed", "ours", "difference", "verdict", "convention", "low", "high", "note")
-
-
-def write_csv(table: ResultTable, folder: Path) -> Path:
-    path = folder / f"{table.name}.csv"
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(FIELDS)
-        for cell in table.cells:
-            numbers = map(_number, (cell.printed_value, cell.ours, cell.difference))
-            judgement = (cell.verdict, cell.convention or table.convention)
-            ends = map(_number, (cell.low, cell.high))
-            writer.writerow([table.name, cell.row, cell.column, *numbers, *judgement, *ends, cell.note])
-    return path
-
-
-def _number(value: float | None) -> str:
-    """Twelve digits: what differs beyond them between machines is rounding."""
-    return "" if value is None else f"{value:.12g}"
-
-
-def table_summary(table: ResultTable) -> dict[str, object]:
-    return {
-        "title": table.title,
-        "paper": table.paper,
-        "cells": len(table.cells),
-        "verdicts": table.counts(),
-        "convention": table.convention,
-        "tolerance": table.tolerance,
-        "file": f"tables/{table.name}.csv",
-    }
-
-
 WORKERS = 2
 Result = ResultTable | str | None
 """A table; for a figure None, or why it could not be drawn."""
+FIELDS = ("table", "row", "column", "printed", "ours", "difference", "verdict", "convention", "low", "high", "note")
 
 
 @dataclass(frozen=True)
@@ -221,3 +189,33 @@ def _picture(folder: Path, figure) -> Picture:
         source=figure.paper,
         links=[(file.rpartition(".")[2].upper(), file) for file in files],
     )
+
+
+def write_csv(table: ResultTable, folder: Path) -> Path:
+    path = folder / f"{table.name}.csv"
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(FIELDS)
+        for cell in table.cells:
+            numbers = map(_number, (cell.printed_value, cell.ours, cell.difference))
+            judgement = (cell.verdict, cell.convention or table.convention)
+            ends = map(_number, (cell.low, cell.high))
+            writer.writerow([table.name, cell.row, cell.column, *numbers, *judgement, *ends, cell.note])
+    return path
+
+
+def _number(value: float | None) -> str:
+    """Twelve digits: what differs beyond them between machines is rounding."""
+    return "" if value is None else f"{value:.12g}"
+
+
+def table_summary(table: ResultTable) -> dict[str, object]:
+    return {
+        "title": table.title,
+        "paper": table.paper,
+        "cells": len(table.cells),
+        "verdicts": table.counts(),
+        "convention": table.convention,
+        "tolerance": table.tolerance,
+        "file": f"tables/{table.name}.csv",
+    }

@@ -13,6 +13,7 @@ from routelaw.runs.table import RunTable
 EXPERTS_OF_TABLES = (1, 4, 8, 32, 64, 128, 256, 512)
 """Without E = 2 and 16, as the printed table of a(E): with these the tables of hold-out errors and of b(N) come out."""
 HELD_OUT_TOLERANCE = 4e-4
+SLOPE_TOLERANCE, ERROR_TOLERANCE = 0.001, 0.002
 ROWS = {
     "separable": "separable in N, E",
     "bilinear": "bilinear in (N, E)",
@@ -75,9 +76,6 @@ def _held_out_cell(table: RunTable, law: str, router: str, value: str) -> Cell:
         )
     ours = float(np.sqrt(np.mean(np.concatenate(residuals) ** 2)))
     return judge(ROWS[law], printed.ROUTERS[router], value, ours, scale=1e-4, tolerance=HELD_OUT_TOLERANCE, note=note)
-
-
-SLOPE_TOLERANCE, ERROR_TOLERANCE = 0.001, 0.002
 
 
 def expert_slopes(table: RunTable) -> ResultTable:

@@ -151,7 +151,7 @@ class Analysis:
     ranked: dict[str, list[Ranked]]
     skipped: dict[str, list[Skipped]]
     law: Law | None
-    """In front: what charts draw first and words speak of. None where nothing could be fitted."""
+    """The selected one: what charts draw first and words speak of. None where nothing could be fitted."""
     why: str
     """Why it was selected."""
     judged: dict[str, FitReport]
@@ -170,11 +170,15 @@ class Analysis:
         return {key: row.fit for key, rows in self.ranked.items() for row in rows if row.fit.law.name == law}
 
     @property
+    def selected(self) -> str:
+        """Name of the selected law; empty where there is none."""
+        return self.law.name if self.law else ""
+
+    @property
     def laws(self) -> list[str]:
         """Fitted laws in (N, E), the selected one first, then by how well they predict unseen sizes."""
         names = {r.fit.law.name: None for rows in self.ranked.values() for r in rows if in_size_and_experts(r.fit.law)}
-        first = self.law.name if self.law else ""
-        return sorted(names, key=lambda name: (name != first, mean_error(self.ranked, name)))
+        return sorted(names, key=lambda name: (name != self.selected, mean_error(self.ranked, name)))
 
 
 def analyse(

@@ -6,7 +6,6 @@ Every run of a source becomes one row, evaluated or not: what the run table show
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -18,13 +17,17 @@ from routelaw.report.runs.analysis import label_of
 from routelaw.runs.files import read_runs
 from routelaw.runs.folders import EVALUATIONS
 from routelaw.runs.store import FAILED, Store, StoredRun
-from routelaw.runs.table import FINISHED, SOURCE, RunTable
+from routelaw.runs.table import FINISHED, SOURCE, RunTable, last_rows
 from routelaw.specs.run import RunSpec, meaning_of
 from routelaw.specs.sizes import size_label
 from routelaw.specs.techniques import DENSE
 
 OWN = "own"
 DIVERGED = "diverged"
+FROM_TABLE = (
+    "router", "variant", "size", "experts", "k", "routing_frequency", "seed", "step", "tokens", "status",
+    "active_params", "total_params", "flops_per_token",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -176,12 +179,6 @@ def _runs(count: int) -> str:
     return f"{count} run{'s' if count > 1 else ''}"
 
 
-FROM_TABLE = (
-    "router", "variant", "size", "experts", "k", "routing_frequency", "seed", "step", "tokens", "status",
-    "active_params", "total_params", "flops_per_token",
-)  # fmt: skip
-
-
 @dataclass(frozen=True)
 class RunRow:
     run_id: str
@@ -227,11 +224,14 @@ def rows_of(report_data: ReportData) -> list[RunRow]:
 
 
 def _evaluated(table: RunTable, source: str, known: dict[str, KnownRun]) -> list[RunRow]:
-    frame = table.frame.sort_values("step", kind="stable")
-    last = frame.groupby("run_id", sort=False).tail(1)
-    losses = _last_values(frame, table.losses)
+    frame = table.frame
+    losses: dict[str, dict[str, float]] = {}
+    for loss in table.losses:
+        valued = last_rows(frame[frame[loss].notna()])
+        for run_id, value in zip(valued["run_id"], valued[loss], strict=True):
+            losses.setdefault(str(run_id), {})[loss] = float(value)
     rows = []
-    for record in last[["run_id", *FROM_TABLE]].to_dict("records"):
+    for record in last_rows(frame)[["run_id", *FROM_TABLE]].to_dict("records"):
         run_id = str(record.pop("run_id"))
         cells: dict[str, Any] = {str(name): None if pd.isna(value) else value for name, value in record.items()}
         run = known.get(run_id)
@@ -241,25 +241,9 @@ def _evaluated(table: RunTable, source: str, known: dict[str, KnownRun]) -> list
     return rows
 
 
-def _last_values(frame: pd.DataFrame, losses: Iterable[str]) -> dict[str, dict[str, float]]:
-    values: dict[str, dict[str, float]] = {}
-    for loss in losses:
-        valued = frame[frame[loss].notna()].groupby("run_id", sort=False)[loss].last()
-        for run_id, value in valued.items():
-            values.setdefault(str(run_id), {})[loss] = float(value)
-    return values
-
-
 def _of_folder(run: KnownRun | None) -> dict[str, Any]:
-    if run is None:
-        return {}
-    return {
-        "reason": run.reason,
-        "dropped": run.dropped,
-        "seconds": run.seconds,
-        "spec": run.spec,
-        "folder": run.folder,
-    }
+    names = ("reason", "dropped", "seconds", "spec", "folder")
+    return {} if run is None else {name: getattr(run, name) for name in names}
 
 
 def _begun(run: KnownRun, source: str) -> RunRow:

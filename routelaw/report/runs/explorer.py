@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 
 from routelaw.fitting.fit import Fit
-from routelaw.fitting.intervals import DEFAULT_LEVEL, Draws, small_sample_stretch
+from routelaw.fitting.intervals import DEFAULT_LEVEL, Draws, stretched_ends
 from routelaw.laws import equivalence
 from routelaw.laws.law import Array
 from routelaw.report.runs.analysis import Analysis
+from routelaw.report.runs.chart_data import UNREACHABLE
 
 NODES_PER_DECADE = 24
 BELOW, BEYOND = 4.0, 32.0
@@ -27,8 +28,6 @@ FEWEST_EXPERTS = 64
 """The slider of E reaches at least so far."""
 DRAWS = 300
 """Draws of the bootstrap behind the intervals: quantiles at the ends of 90 % need no more."""
-UNREACHABLE = 1e30
-"""Effective sizes beyond this are none: no dense model reaches the loss."""
 
 
 def explorer_data(analysis: Analysis) -> dict[str, Any] | None:
@@ -109,9 +108,11 @@ def grid_of(
 def loss_interval(fit: Fit, draws: Draws, x: dict[str, Array], log_loss_N: Array, level: float) -> tuple[Array, Array]:
     """Ends of the interval of the loss at many points: quantiles of the resampled fits, widened as `Draws` does it."""
     log_RN = fit.law.log_loss(draws.params_RP[:DRAWS], x)
-    low_N, high_N = np.nanquantile(log_RN, [(1 - level) / 2, (1 + level) / 2], axis=0)
-    stretch = small_sample_stretch(draws.clusters, level) if draws.method == "size-bootstrap" else 1.0
-    return 10.0 ** (log_loss_N + stretch * (low_N - log_loss_N)), 10.0 ** (log_loss_N + stretch * (high_N - log_loss_N))
+    if draws.method == "size-bootstrap":
+        ends_2N = stretched_ends(log_loss_N, log_RN, draws.clusters, level)
+    else:
+        ends_2N = np.nanquantile(log_RN, [(1 - level) / 2, (1 + level) / 2], axis=0)
+    return 10.0 ** ends_2N[0], 10.0 ** ends_2N[1]
 
 
 def _draws(analysis: Analysis, law: str, key: str) -> Draws | None:

@@ -26,7 +26,7 @@ METHODS = {
 
 
 def law_blocks(analysis: Analysis) -> list[Block]:
-    """The selected law: why, how well it predicts, its parameters with intervals, and every doubt."""
+    """The selected law: why, how well it predicts, its parameters with intervals, and every warning."""
     blocks: list[Block] = []
     if analysis.law is None:
         blocks.append(Text(_why_none(analysis), "key"))
@@ -41,9 +41,9 @@ def law_blocks(analysis: Analysis) -> list[Block]:
             blocks.append(Text(_compared(analysis)))
     told = [f"{analysis.looks[key].label} has no law: {why}" for key, why in analysis.refusals.items()]
     told += _without_front(analysis)
-    doubts = _warnings(analysis)
-    if told or doubts:
-        blocks.append(Bullets([*told, *doubts]))
+    told += _warnings(analysis)
+    if told:
+        blocks.append(Bullets(told))
     left_out = [
         f"{analysis.looks[key].label} {'; '.join(points.left_out)}"
         for key, points in analysis.points.items()

@@ -46,11 +46,11 @@ def report_steps(
     if law is not None:
         check_selectable(law)
     with whole_folder(out, force=force) as folder:
-        materials = read_report_data(path)
-        total = 3 * len(materials) + 1
+        sources_data = read_report_data(path)
+        total = 3 * len(sources_data) + 1
         done = 0
         sources: list[Source] = []
-        for place, report_data in enumerate(materials):
+        for place, report_data in enumerate(sources_data):
             name = _place(report_data, place)
             yield ReportProgress(done, total, f"fitting laws to {report_data.source}")
             source = _source(report_data, name, target, law, own_laws)

@@ -13,13 +13,12 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure as Picture
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedFormatter, FixedLocator, LogLocator, MaxNLocator, NullFormatter, NullLocator
+from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, NullLocator
 
 from routelaw.errors import InputError
 from routelaw.figures import style
 from routelaw.figures.figure import Figure
 from routelaw.figures.loss_curves import (
-    draw_law,
     draw_points,
     legend_below,
     loss_axes,
@@ -27,16 +26,13 @@ from routelaw.figures.loss_curves import (
     size_colours,
     sizes_axis,
 )
-from routelaw.fitting.selection import mean_error
-from routelaw.fitting.slopes import law_slopes, slopes_by_size
-from routelaw.laws import equivalence
 from routelaw.laws.law import Array
 from routelaw.report.runs.analysis import Analysis, PlotStyle
-from routelaw.report.runs.charts import CURVE_POINTS
+from routelaw.report.runs.chart_data import effective_series, loss_series, ranked_laws, slope_series
 from routelaw.report.runs.sections import Source
 from routelaw.runs.table import RunTable
 
-COLUMNS = 3
+COLUMNS, FEW_TICKS = 3, 10
 REACH = 3
 """Octaves of load drawn either side of an even share."""
 
@@ -86,8 +82,7 @@ def draw_load(source: Source) -> Picture:
         panel.imshow(np.log2(share), aspect="auto", cmap="RdBu_r", norm=scale, interpolation="nearest")
         panel.set_title(safe(f"{run['label']}, block {layer['block']}"), fontsize=8)
         panel.grid(False)
-        panel.xaxis.set_major_locator(FixedLocator([0, len(run["steps"]) - 1]))
-        panel.xaxis.set_major_formatter(FixedFormatter([str(run["steps"][0]), str(run["steps"][-1])]))
+        style.named_ticks(panel.xaxis, {0: str(run["steps"][0]), len(run["steps"]) - 1: str(run["steps"][-1])})
         panel.set_xlabel("step")
         panel.set_ylabel("expert")
     for panel in axes[len(runs) :]:
@@ -102,9 +97,6 @@ def technique_legend(picture: Picture, looks: dict[str, PlotStyle]) -> None:
     handles = [Line2D([], [], color=k.colour, marker=k.mark, label=safe(k.label)) for k in looks.values()]
     if handles:
         picture.legend(handles=handles, loc="outside lower center", ncols=4)
-
-
-FEW_TICKS = 10
 
 
 def draw_static_figures(source: Source, folder: Path) -> list[str]:
@@ -130,14 +122,15 @@ def draw_losses(analysis: Analysis) -> Picture:
     """A panel for each technique, a colour for each size, the selected law where it was fitted."""
     if not analysis.points:
         raise InputError("no routed technique has a finished run.")
-    colours = size_colours(*analysis.points.values())
+    colours, selected = size_colours(*analysis.points.values()), analysis.selected
     columns = min(COLUMNS, len(analysis.points))
     rows = -(-len(analysis.points) // columns)
     picture, axes = style.panels(columns, rows, width=3.3, height=3.1, sharey=True)
     used = axes[: len(analysis.points)]
     for panel, (key, points) in zip(used, analysis.points.items(), strict=True):
-        if judged := analysis.judged.get(key):
-            draw_law(panel, judged.fit, colours, linestyle="-", linewidth=1.0)
+        for series in loss_series(analysis):
+            if series.technique == key and not series.measured and series.law == selected:
+                panel.plot(series.x, series.y, color=colours[series.size], linewidth=1.0)
         draw_points(panel, points, colours, joined=key not in analysis.judged)
         panel.set_title(safe(analysis.looks[key].label))
         _experts_axis(panel, points.x["experts"])
@@ -149,37 +142,27 @@ def draw_losses(analysis: Analysis) -> Picture:
     for panel in axes[len(analysis.points) :]:
         panel.remove()
     named = {safe(size): colour for size, colour in colours.items()}
-    law = (
-        {f"law {safe(analysis.law.name)}": {"color": "black", "linewidth": 1.0}}
-        if analysis.judged and analysis.law
-        else {}
-    )
+    law = {f"law {safe(selected)}": {"color": "black", "linewidth": 1.0}} if analysis.judged else {}
     legend_below(picture, named, law)
     return picture
 
 
 def draw_ranking(analysis: Analysis) -> Picture:
-    rows = {key: [r for r in own if r.validation.leave_size_out is not None] for key, own in analysis.ranked.items()}
-    names = {r.fit.law.name: len(r.fit.law.parameters) for own in rows.values() for r in own}
-    if not names:
+    ranked = ranked_laws(analysis)
+    rows = {key: own for key, own in ranked.rows.items() if own}
+    if not rows:
         raise InputError("no law could be judged on a size left out.")
-    order = sorted(names, key=lambda name: (mean_error(analysis.ranked, name), names[name]))
-    picture, (axes,) = style.panels(1, width=6.0, height=1.2 + 0.32 * len(order))
-    fitted = [key for key, own in rows.items() if own]
-    least = min(r.validation.leave_size_out or 1.0 for own in rows.values() for r in own) / 10
-    for nth, key in enumerate(fitted):
-        offset = 0.5 * (nth / max(len(fitted) - 1, 1) - 0.5)
+    names = [f"{safe(name)} ({parameters})" for name, parameters in ranked.parameters.items()]
+    picture, (axes,) = style.panels(1, width=6.0, height=1.2 + 0.32 * len(names))
+    least = min(error for own in rows.values() for _, _, error, *_ in own) / 10
+    for key, own in rows.items():
         look = analysis.looks[key]
-        errors = [1e4 * (r.validation.leave_size_out or 0.0) for r in rows[key]]
-        places = [order.index(r.fit.law.name) + offset for r in rows[key]]
-        for r, place in zip(rows[key], places, strict=True):
-            if r.interval:
-                axes.plot([1e4 * max(e, least) for e in r.interval], [place, place], color=look.colour, linewidth=0.8)
+        places, errors, lows, highs = np.array([row[1:] for row in own]).T
+        axes.hlines(places, np.maximum(lows, least), np.maximum(highs, least), color=look.colour, linewidth=0.8)
         axes.plot(errors, places, linestyle="none", color=look.colour, marker=look.mark, label=safe(look.label))
     axes.set_xscale("log")
-    axes.yaxis.set_major_locator(FixedLocator(list(range(len(order)))))
-    axes.yaxis.set_major_formatter(FixedFormatter([f"{safe(name)} ({names[name]})" for name in order]))
-    axes.set_ylim(len(order) - 0.5, -0.5)
+    style.named_ticks(axes.yaxis, dict(enumerate(names)))
+    axes.set_ylim(len(names) - 0.5, -0.5)
     axes.set_xlabel("leave-size-out error of log10 L (10⁻⁴)")
     picture.legend(loc="outside lower center", ncols=4)
     return picture
@@ -190,18 +173,12 @@ def draw_effective(analysis: Analysis) -> Picture:
     if not analysis.judged:
         raise InputError("no law could be fitted.")
     picture, (axes,) = style.panels(1, width=5.2, height=3.6)
+    lines = [series for series in effective_series(analysis) if series.law == analysis.selected and not series.measured]
     for key, judged in analysis.judged.items():
-        fit, look = judged.fit, analysis.looks[key]
-        experts = np.geomspace(1, fit.points.x["experts"].max(), CURVE_POINTS)
-        widths = np.linspace(0.7, 2.2, len(fit.points.sizes))
-        for width, (_, active, _) in zip(widths, fit.points.by_size(), strict=True):
-            params = np.broadcast_to(fit.params_BP, (CURVE_POINTS, fit.params_BP.shape[1]))
-            log_loss = np.log10(fit.predict(active_params=active, experts=experts))
-            ratio = equivalence.size_for_loss(fit.law, params, log_loss, 1.0) / active
-            axes.plot(
-                experts, np.where((ratio > 0) & (ratio < 1e12), ratio, np.nan), color=look.colour, linewidth=width
-            )
-    drawn = np.concatenate([np.asarray(drawn.get_ydata(), float) for drawn in axes.lines])
+        own = [series for series in lines if series.technique == key]
+        for width, series in zip(np.linspace(0.7, 2.2, len(judged.fit.points.sizes)), own, strict=True):
+            axes.plot(series.x, series.y / series.active_params, color=analysis.looks[key].colour, linewidth=width)
+    drawn = np.concatenate([series.y / series.active_params for series in lines])
     ticks = MaxNLocator(7, steps=[1, 2, 2.5, 5, 10]).tick_values(np.nanmin(drawn), np.nanmax(drawn))
     style.log_loss_axis(axes, tuple(t for t in ticks if t > 0), "effective over active parameters, N̄/N")
     axes.yaxis.set_minor_locator(NullLocator())
@@ -211,26 +188,18 @@ def draw_effective(analysis: Analysis) -> Picture:
 
 
 def draw_slopes(analysis: Analysis) -> Picture:
-    slopes = {key: slopes_by_size(points) for key, points in analysis.points.items()}
-    if not any(slopes.values()):
+    shown = [series for series in slope_series(analysis) if series.measured or series.law == analysis.selected]
+    measured = [series.technique for series in shown if series.measured]
+    if not measured:
         raise InputError("no size has three expert counts.")
     picture, (axes,) = style.panels(1, width=5.0, height=3.4)
-    for key, measured in slopes.items():
-        look = analysis.looks[key]
-        axes.plot(
-            [n for _, n, _ in measured],
-            [b for *_, b in measured],
-            linestyle="none",
-            color=look.colour,
-            marker=look.mark,
-        )
-        if judged := analysis.judged.get(key):
-            sizes = judged.fit.points.x["active_params"]
-            grid = np.geomspace(sizes.min(), sizes.max(), CURVE_POINTS)
-            axes.plot(grid, law_slopes(judged.fit, grid), color=look.colour, linewidth=1.0)
+    for series in shown:
+        look = analysis.looks[series.technique]
+        how = {"linestyle": "none", "marker": look.mark} if series.measured else {"linewidth": 1.0}
+        axes.plot(series.x, series.y, color=look.colour, **how)
     sizes_axis(axes, *analysis.points.values())
     axes.set_ylabel("slope b(N) of log L in log E")
-    technique_legend(picture, {key: analysis.looks[key] for key, measured in slopes.items() if measured})
+    technique_legend(picture, {key: analysis.looks[key] for key in measured})
     return picture
 
 

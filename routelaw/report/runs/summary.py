@@ -16,6 +16,8 @@ from routelaw.runs.table import FINISHED
 from routelaw.specs.techniques import DENSE
 
 MOST_REASONS = 12
+RESTS_ON = {"sizes": "over the sizes", "seeds": "by repeated seeds", "misfit": "by the scatter of runs about the law"}
+MOST_TOLD = 6
 
 
 def trained(report_data: ReportData, rows: Sequence[RunRow]) -> list[Block]:
@@ -33,7 +35,7 @@ def trained(report_data: ReportData, rows: Sequence[RunRow]) -> list[Block]:
     blocks: list[Block] = [Text(" ".join(parts))]
     notes = list(report_data.table.notes) if report_data.table is not None else []
     if report_data.excluded:
-        blocks.append(Text("Set aside for laws and comparisons:"))
+        blocks.append(Text("Excluded from laws and comparisons:"))
         blocks.append(Bullets(report_data.excluded))
     ended_badly = [row for row in rows if row.reason]
     if ended_badly:
@@ -128,10 +130,6 @@ def _corpus(rows: Sequence[RunRow]) -> str:
         f"{s.corpus[:12]} (vocabulary {s.model.vocabulary:,}, sequences of {s.model.sequence_length:,})" for s in specs
     }
     return f"Corpus {listed(sorted(said))}." if said else ""
-
-
-RESTS_ON = {"sizes": "over the sizes", "seeds": "by repeated seeds", "misfit": "by the scatter of runs about the law"}
-MOST_TOLD = 6
 
 
 def comparison_text(analysis: Analysis) -> list[Block]:

@@ -1,4 +1,4 @@
-"""The numbers behind a page: the table of all runs in it, CSV files beside it, and what `routelaw report --json` prints."""
+"""The numbers behind a page: its table of all runs, the CSV files beside it, what `routelaw report --json` prints."""
 
 from __future__ import annotations
 

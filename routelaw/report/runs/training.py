@@ -24,6 +24,16 @@ from routelaw.runs.table import RunTable
 
 ROWS_READ = 240
 """Enough for the bins of curves and heat maps; with 512 experts a line may have 100 kB, and reading all takes long."""
+MOST_POINTS = 100
+"""Points of one curve: a screen shows no more."""
+MOST_RUNS = 600
+"""Beyond these a page would be slow to draw."""
+Log = Sequence[Mapping[str, Any]]
+Curve = tuple[list[float], list[float]]
+"""Abscissae and losses."""
+MOST_BINS = 60
+BUDGET = 1_500_000
+"""Cells of all heat maps of a page, about four characters each."""
 
 
 def sampled_log(file: Path, most: int = ROWS_READ) -> list[dict[str, Any]]:
@@ -69,15 +79,6 @@ def bin_starts(count: int, most: int) -> Array:
 def evenly(count: int, most: int) -> list[int]:
     """At most so many of the numbers below `count`, evenly spread, with both ends."""
     return list(range(count)) if count <= most else [round(i) for i in np.linspace(0, count - 1, most)]
-
-
-MOST_POINTS = 100
-"""Points of one curve: a screen shows no more."""
-MOST_RUNS = 600
-"""Beyond these a page would be slow to draw."""
-Log = Sequence[Mapping[str, Any]]
-Curve = tuple[list[float], list[float]]
-"""Abscissae and losses."""
 
 
 def curve_data(
@@ -151,11 +152,6 @@ def _training(log: Log, row: RunRow) -> Curve:
     steps_B, losses_B = binned_means(np.array(finite, float), MOST_POINTS // 2).T
     tokens = row.spec.train.batch * row.spec.model.sequence_length
     return (steps_B * tokens).tolist(), [float(f"{loss:.5g}") for loss in losses_B]
-
-
-MOST_BINS = 60
-BUDGET = 1_500_000
-"""Cells of all heat maps of a page, about four characters each."""
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from routelaw.plans.layouts import LayoutPlan, Plan
+from routelaw.plans.layouts import LayoutPlan, LayoutRanking
 from routelaw.specs.activations import Pass
 from routelaw.specs.footprint import CUDA_CONTEXT, NUMBER
 from routelaw.specs.layout import Layout
@@ -16,13 +16,13 @@ from routelaw.specs.step_time import ASSIGNMENT_SECONDS, FORWARD_AND_BACKWARD, O
 
 
 @dataclass(frozen=True)
-class Line:
+class ArithmeticLine:
     what: str
     formula: str
     result: str
 
 
-def arithmetic(plan: Plan, chosen: LayoutPlan | None = None) -> dict[str, list[Line]]:
+def arithmetic(plan: LayoutRanking, chosen: LayoutPlan | None = None) -> dict[str, list[ArithmeticLine]]:
     """By heading; of the best layout unless another one is given."""
     chosen = chosen or plan.best
     return {
@@ -33,7 +33,7 @@ def arithmetic(plan: Plan, chosen: LayoutPlan | None = None) -> dict[str, list[L
     }
 
 
-def _numbers(spec: RunSpec, layout: Layout) -> list[Line]:
+def _numbers(spec: RunSpec, layout: Layout) -> list[ArithmeticLine]:
     shape, router, routed = spec.model.architecture, spec.router, len(spec.routed_blocks)
     d, inner, blocks = shape.d_model, shape.heads * shape.kv_size, shape.blocks
     by_tensor = f"/{layout.tensor}" if layout.tensor > 1 else ""
@@ -45,14 +45,14 @@ def _numbers(spec: RunSpec, layout: Layout) -> list[Line]:
         stacked = f" × {router.ffws_per_expert}" if router.ffws_per_expert > 1 else ""
         norms = f" + norms of {2 * (router.ffws_per_expert - 1)}·{d}" if stacked else ""
         formula = f"{routed} blocks × {local} experts × (8·{d}²{by_tensor}{stacked}{norms})"
-        lines.append(Line("experts", formula, f"{experts:,}"))
+        lines.append(ArithmeticLine("experts", formula, f"{experts:,}"))
     formula = f"{spec.model.vocabulary}·{d} + {blocks} × ({projections}·{d}·{inner}{by_tensor} + 4·{d}) + 2·{d}"
     formula += f" + {blocks - routed} dense FFWs × 8·{d}²{by_tensor}" if blocks > routed else ""
     if routed and router.name != "hash":
         baseline = f" + {d // 8}·{d} + {d // 8}" if spec.router.has_value_network else ""
         routers = 1 if router.shared_decisions else routed
         formula += f" + {routers} routers × ({router.experts}·{d} + {router.experts}{baseline})"
-    return [*lines, Line("all else" if routed else "all", formula, f"{rest:,}")]
+    return [*lines, ArithmeticLine("all else" if routed else "all", formula, f"{rest:,}")]
 
 
 def _of_loss(forward: Pass) -> str:
@@ -65,7 +65,7 @@ def _parameters(spec: RunSpec, expert: bool) -> list[Parameter]:
     return [p for part in model_parameters(spec) for p in part if p.expert == expert]
 
 
-def _memory(plan: Plan, chosen: LayoutPlan) -> list[Line]:
+def _memory(plan: LayoutRanking, chosen: LayoutPlan) -> list[ArithmeticLine]:
     spec, layout, memory = plan.spec, chosen.layout, chosen.memory
     number = NUMBER[plan.precision]
     own = spec.train.batch * spec.model.sequence_length // (layout.batch * chosen.micro_batches)
@@ -74,22 +74,22 @@ def _memory(plan: Plan, chosen: LayoutPlan) -> list[Line]:
     lines = [
         *_held(plan, chosen),
         *_kept(forward),
-        Line("activations", f"{blocks} + {size(forward.last)} for the last norm", size(memory.activations)),
-        Line("for the loss", _of_loss(forward), size(memory.logits)),
+        ArithmeticLine("activations", f"{blocks} + {size(forward.last)} for the last norm", size(memory.activations)),
+        ArithmeticLine("for the loss", _of_loss(forward), size(memory.logits)),
     ]
     if memory.exchange:
         rows = f"2 × {own:,} tokens × K = {spec.router.k} × {spec.model.architecture.d_model} × {number} B"
-        lines.append(Line("all-to-all buffers", rows, size(memory.exchange)))
+        lines.append(ArithmeticLine("all-to-all buffers", rows, size(memory.exchange)))
     there = [f"{name} {size(part)}" for name, part in memory.peak.parts.items() if part]
-    lines.append(Line(f"most at once: {memory.peak.name}", " + ".join(there), size(memory.peak.total)))
+    lines.append(ArithmeticLine(f"most at once: {memory.peak.name}", " + ".join(there), size(memory.peak.total)))
     always = [size(memory.peak.total), f"masters {size(memory.masters)}", f"optimiser {size(memory.optimizer)}"]
     if tables := hash_tables(spec):
         always.append(f"tables {size(tables)}")
     always.append(f"CUDA {size(CUDA_CONTEXT)}")
-    return [*lines, Line("in all", " + ".join(always), f"{size(chosen.needed)} of {size(chosen.available)}")]
+    return [*lines, ArithmeticLine("in all", " + ".join(always), f"{size(chosen.needed)} of {size(chosen.available)}")]
 
 
-def _kept(forward: Pass) -> list[Line]:
+def _kept(forward: Pass) -> list[ArithmeticLine]:
     """By the letters of specs/activations.py."""
     spec, shape, tensor = forward.spec, forward.spec.model.architecture, forward.layout.tensor
     letters = f"T = {forward.tokens:,}, S = {spec.model.sequence_length:,}, d = {shape.d_model:,}, "
@@ -100,24 +100,24 @@ def _kept(forward: Pass) -> list[Line]:
         parts["dense FFW"] = forward.ffw_parts
     if spec.routed_blocks:
         parts["experts and router"] = [*forward.expert_parts, *forward.router_parts]
-    lines = [Line("kept of a block, with", letters, "")]
+    lines = [ArithmeticLine("kept of a block, with", letters, "")]
     for what, kept in parts.items():
         formula = " + ".join(f"{part.name} {part.formula} = {size(part.size)}" for part in kept if part.size)
-        lines.append(Line(what, formula, size(sum(part.size for part in kept))))
+        lines.append(ArithmeticLine(what, formula, size(sum(part.size for part in kept))))
     return lines
 
 
-def _held(plan: Plan, chosen: LayoutPlan) -> list[Line]:
+def _held(plan: LayoutRanking, chosen: LayoutPlan) -> list[ArithmeticLine]:
     spec, layout, memory = plan.spec, chosen.layout, chosen.memory
     number = NUMBER[plan.precision]
     wide = max(number, 4)
     if layout.batch == 1:
         numbers = sum(p.numbers(layout) for part in model_parameters(spec) for p in part)
-        masters = [Line("masters", f"{numbers:,} × {wide} B", size(memory.masters))] if memory.masters else []
+        masters = [ArithmeticLine("masters", f"{numbers:,} × {wide} B", size(memory.masters))] if memory.masters else []
         return [
-            Line("parameters", f"{numbers:,} × {number} B", size(memory.parameters - hash_tables(spec))),
+            ArithmeticLine("parameters", f"{numbers:,} × {number} B", size(memory.parameters - hash_tables(spec))),
             *masters,
-            Line("optimiser", f"2 moments × {numbers:,} × {wide} B", size(memory.optimizer)),
+            ArithmeticLine("optimiser", f"2 moments × {numbers:,} × {wide} B", size(memory.optimizer)),
         ]
     model = sharded(model_parameters(spec), layout)
     experts = [s for block in model.experts for s in block]
@@ -128,9 +128,9 @@ def _held(plan: Plan, chosen: LayoutPlan) -> list[Line]:
     padded = " + ".join(f"{sum(s.padded for s in shards):,} of {name}" for name, shards in parts)
     own = sum(s.own for s in model.all)
     return [
-        Line("parameters", f"({gathered}) × {number} B", size(memory.parameters - hash_tables(spec))),
-        Line("masters", f"({padded}) × {wide} B", size(memory.masters)),
-        Line("optimiser", f"2 moments × {own:,} × {wide} B", size(memory.optimizer)),
+        ArithmeticLine("parameters", f"({gathered}) × {number} B", size(memory.parameters - hash_tables(spec))),
+        ArithmeticLine("masters", f"({padded}) × {wide} B", size(memory.masters)),
+        ArithmeticLine("optimiser", f"2 moments × {own:,} × {wide} B", size(memory.optimizer)),
     ]
 
 
@@ -139,7 +139,7 @@ def _padded(words: str, shards: list[Shard]) -> str:
     return f"{words} (padding {padding:,})" if padding else words
 
 
-def _sent(chosen: LayoutPlan) -> list[Line]:
+def _sent(chosen: LayoutPlan) -> list[ArithmeticLine]:
     lines = []
     for c in chosen.crossings:
         flow = c.flow
@@ -147,11 +147,11 @@ def _sent(chosen: LayoutPlan) -> list[Line]:
         what = f"{flow.what}, {flow.team} of {flow.members}, {where}"
         formula = f"{flow.times} × {flow.share.numerator}/{flow.share.denominator} × {size(float(flow.size))}"
         rate = f"{size(flow.sent)}: {seconds(c.seconds)} at {size(c.bandwidth)}/s"
-        lines.append(Line(what, formula, rate))
+        lines.append(ArithmeticLine(what, formula, rate))
     return lines
 
 
-def _time(plan: Plan, chosen: LayoutPlan) -> list[Line]:
+def _time(plan: LayoutRanking, chosen: LayoutPlan) -> list[ArithmeticLine]:
     step, device = chosen.compute, plan.cluster.device
     passes = ON_GPU if device.gpu else ON_CPU
     spec, routed = plan.spec, len(plan.spec.routed_blocks)
@@ -168,19 +168,21 @@ def _time(plan: Plan, chosen: LayoutPlan) -> list[Line]:
         each += f" + {routers} × {seconds(passes.sinkhorn_seconds)} for Sinkhorn"
     updating = f"{passes.numbers} × {size(step.numbers)} / {size(device.bandwidth)}/s"
     lines = [
-        Line("products", products, seconds(step.products)),
-        Line("moving activations and scores", memory, seconds(step.moving)),
-        Line("the optimiser's numbers", updating, seconds(step.updating)),
-        Line("handing out work", f"{chosen.micro_batches} × ({each})", seconds(step.handing_out)),
+        ArithmeticLine("products", products, seconds(step.products)),
+        ArithmeticLine("moving activations and scores", memory, seconds(step.moving)),
+        ArithmeticLine("the optimiser's numbers", updating, seconds(step.updating)),
+        ArithmeticLine("handing out work", f"{chosen.micro_batches} × ({each})", seconds(step.handing_out)),
     ]
     if step.assigning:
         assigned = f"{step.tokens:,} tokens × {spec.router.experts} experts × {routed} × {ASSIGNMENT_SECONDS:g} s"
-        lines.append(Line("exact assignment", assigned, seconds(step.assigning)))
+        lines.append(ArithmeticLine("exact assignment", assigned, seconds(step.assigning)))
     overlapped, waited, none = (seconds(t) for t in (chosen.overlapped, chosen.waited, chosen.without_overlap))
     hidden = f"the larger of computing {seconds(step.total)} and gathering and reducing experts {overlapped}"
     return [
         *lines,
-        Line("step", f"{hidden}, + the rest {waited}", f"{seconds(chosen.step_seconds)} ({none} if none overlaps)"),
+        ArithmeticLine(
+            "step", f"{hidden}, + the rest {waited}", f"{seconds(chosen.step_seconds)} ({none} if none overlaps)"
+        ),
     ]
 
 
