@@ -8,7 +8,7 @@ from matplotlib.lines import Line2D
 
 from routelaw.figures import style
 from routelaw.figures.figure import Figure
-from routelaw.figures.loss_curves import PlotStyle, routed_techniques, sizes_axis
+from routelaw.figures.loss_curves import routed_techniques, sizes_axis
 from routelaw.fitting import fit_law, select_points
 from routelaw.fitting.slopes import slopes_by_size
 from routelaw.runs.table import RunTable
@@ -21,7 +21,7 @@ def draw(table: RunTable) -> Picture:
         points = select_points(table, router)
         selections.append(points)
         active, slopes = np.array([row[1:] for row in slopes_by_size(points)]).T
-        look: PlotStyle = {"color": style.router_colour(router), "marker": style.router_mark(router)}
+        look = style.router_look(router)
         axes.plot(active, slopes, linestyle="none", markersize=5, **look)
         joint = fit_law("bilinear", points).params
         line = np.geomspace(active.min(), active.max(), 20)

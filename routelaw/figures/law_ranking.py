@@ -7,17 +7,16 @@ from functools import lru_cache
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Picture
-from matplotlib.ticker import FixedFormatter, FixedLocator
 
 from routelaw.figures import style
 from routelaw.figures.figure import Figure
+from routelaw.figures.loss_curves import PAPER_ROUTERS
 from routelaw.fitting.fit import Fit, fit_law
 from routelaw.fitting.points import select_points
 from routelaw.fitting.selection import comparable_laws, hold_out_sizes
 from routelaw.laws import all_laws
 from routelaw.runs.table import RunTable
 
-ROUTERS = ("s-base", "rl-r", "hash")
 MARKS = {
     "in_sample": ("|", "in sample"),
     "leave_size_out": ("o", "leave-size-out"),
@@ -30,8 +29,8 @@ PUBLISHED = "saturated"
 @lru_cache(maxsize=1)
 def competing_fits(table: RunTable) -> dict[tuple[str, str], Fit]:
     """By (law, router): every competing law on the same points, K = 1 and R = 1/2, dense runs as E = 1."""
-    points = {router: select_points(table, router, mixed=False) for router in ROUTERS}
-    return {(law.name, router): fit_law(law, points[router]) for law in comparable_laws() for router in ROUTERS}
+    points = {router: select_points(table, router, mixed=False) for router in PAPER_ROUTERS}
+    return {(law.name, router): fit_law(law, points[router]) for law in comparable_laws() for router in PAPER_ROUTERS}
 
 
 @lru_cache(maxsize=1)
@@ -43,16 +42,15 @@ def ranking_errors(table: RunTable) -> dict[tuple[str, str], dict[str, float]]:
 
 
 def draw_law_ranking(table: RunTable) -> Picture:
-    picture, axes = style.panels(len(ROUTERS), width=3.9, height=3.4, sharex=True)
+    picture, axes = style.panels(len(PAPER_ROUTERS), width=3.9, height=3.4, sharex=True)
     errors = ranking_errors(table)
-    for panel, router in zip(axes, ROUTERS, strict=True):
+    for panel, router in zip(axes, PAPER_ROUTERS, strict=True):
         own = {law: e for (law, r), e in errors.items() if r == router}
         _ranked(panel, router, dict(sorted(own.items(), key=lambda item: item[1]["leave_size_out"])))
     axes[0].set_xlim(0, 1.05e4 * max(max(e["leave_size_out"], e["largest_size_out"]) for e in errors.values()))
     for mark, label in MARKS.values():
         axes[0].plot([], [], linestyle="", marker=mark, color=style.GREY, markersize=5, label=label)
-    handles, labels = axes[0].get_legend_handles_labels()
-    picture.legend(handles, labels, loc="outside lower center", ncols=len(handles))
+    style.legend_of(axes[0], picture)
     return picture
 
 
@@ -70,8 +68,7 @@ def _ranked(axes: Axes, router: str, errors: dict[str, dict[str, float]]) -> Non
         at = 1e4 * e["leave_size_out"]
         axes.annotate(f"{at:.1f}", (at, row), (0, 4), textcoords="offset points", ha="center", fontsize=6.5)
     laws = all_laws()
-    axes.yaxis.set_major_locator(FixedLocator(list(rows)))
-    axes.yaxis.set_major_formatter(FixedFormatter([f"{name} ({len(laws[name].parameters)})" for name in errors]))
+    style.named_ticks(axes.yaxis, {i: f"{name} ({len(laws[name].parameters)})" for i, name in enumerate(errors)})
     for label, name in zip(axes.get_yticklabels(), errors, strict=True):
         label.set_fontweight("bold" if name == PUBLISHED else "normal")
     axes.set_ylim(len(errors) - 0.5, -0.7)

@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Picture
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, MaxNLocator, NullLocator
+from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
 from routelaw.figures import style
 from routelaw.fitting import Fit, Points
@@ -19,7 +19,7 @@ from routelaw.runs.table import RunTable
 PAPER_ROUTERS = ("s-base", "rl-r", "hash")
 CURVE_POINTS = 60
 
-PlotStyle = dict[str, Any]
+LineStyle = dict[str, Any]
 """Keywords of a line: how it looks."""
 Colours = dict[str, tuple[float, float, float, float]]
 Abscissa = Callable[[Points], Array]
@@ -70,7 +70,7 @@ def draw_law(axes: Axes, fit: Fit, colours: Colours | None = None, **line) -> No
     """A law in (N, E) along E for every size of its points; in the sizes' colours unless `line` names one."""
     grid = expert_grid(fit.points)
     for size, active, _ in fit.points.by_size():
-        colour: PlotStyle = {"color": colours[size]} if colours else {}
+        colour: LineStyle = {"color": colours[size]} if colours else {}
         axes.plot(grid, fit.predict(active_params=active, experts=grid), **colour, **line)
 
 
@@ -106,9 +106,7 @@ def sizes_axis(axes: Axes, *selections: Points) -> None:
     """Logarithmic N with the trained sizes named."""
     sizes = {n: s for p in selections for n, s in zip(p.x["active_params"], p.size, strict=True)}
     axes.set_xscale("log")
-    axes.xaxis.set_major_locator(FixedLocator(sorted(sizes)))
-    axes.xaxis.set_major_formatter(FixedFormatter([str(sizes[n]) for n in sorted(sizes)]))
-    axes.xaxis.set_minor_locator(NullLocator())
+    style.named_ticks(axes.xaxis, {n: str(sizes[n]) for n in sorted(sizes)})
     axes.set_xlabel("active parameters N")
 
 
@@ -138,7 +136,7 @@ def params_axis(axes: Axes, label: str) -> None:
     axes.set_xlabel(label)
 
 
-def legend_below(picture: Picture, colours: Colours, lines: dict[str, PlotStyle], mark: str = "o") -> None:
+def legend_below(picture: Picture, colours: Colours, lines: dict[str, LineStyle], mark: str = "o") -> None:
     """Sizes and kinds of line in one row under the panels, where nothing is drawn."""
     handles = [Line2D([], [], color=c, marker=mark, linestyle="none", label=s) for s, c in colours.items()]
     handles += [Line2D([], [], label=label, **look) for label, look in lines.items()]

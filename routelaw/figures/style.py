@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib import colormaps
@@ -63,6 +64,11 @@ def router_mark(router: str) -> str:
     return ROUTER_MARKS.get(router, "X")
 
 
+def router_look(router: str, **more: Any) -> dict[str, Any]:
+    """Keywords of a line or of marks."""
+    return {"color": router_colour(router), "marker": router_mark(router), **more}
+
+
 def router_label(router: str) -> str:
     return {"dense": "Dense", "switch": "Switch"}.get(router, router.upper())
 
@@ -108,3 +114,15 @@ def log_loss_axis(axes: Axes, ticks: tuple[float, ...], label: str = "validation
 
 def panel_letter(axes: Axes, letter: str) -> None:
     axes.set_title(f"({letter})", loc="left", fontweight="bold")
+
+
+def letter_panels(panels: Sequence[Axes] | np.ndarray) -> None:
+    """(a), (b), (c) and so on."""
+    for axes, letter in zip(panels, "abcdefgh", strict=False):
+        panel_letter(axes, letter)
+
+
+def legend_of(axes: Axes, picture: Picture) -> None:
+    """What is named in one panel, in a row under all of them."""
+    handles, labels = axes.get_legend_handles_labels()
+    picture.legend(handles, labels, loc="outside lower center", ncols=len(handles))

@@ -113,7 +113,7 @@ class FitReport:
             "status": self.fit.status,
             "error": self.fit.error,
             "params": self.fit.params,
-            "intervals": {name: _ends(i) for name, i in self.intervals.items()},
+            "intervals": {name: i.ends for name, i in self.intervals.items()},
             "interval_method": self.method,
             "level": self.level,
             "rmsle": self.validation.errors,
@@ -129,11 +129,6 @@ def _shown(interval: Interval | None) -> str:
         return "–"
     low = "(…" if interval.open_low else f"[{number(interval.low)}"
     return f"{low}, {'…)' if interval.open_high else f'{number(interval.high)}]'}"
-
-
-def _ends(interval: Interval) -> list[float | None]:
-    """For JSON: an end that the data do not set is null."""
-    return [None if interval.open_low else interval.low, None if interval.open_high else interval.high]
 
 
 def judge(
@@ -163,7 +158,7 @@ def judge(
     quantities = [*parameter_quantities(fit.law), *derived]
     warnings = [*fit.warnings, *validation.warnings]
     intervals, resampled, used = _intervals(fit, quantities, method, level, draws, seed, warnings)
-    values = {q.name: q.value(float(q.of(fit.params_BP)[0])) for q in derived}
+    values = {q.name: q.at(fit.params_BP) for q in derived}
     warnings += _warnings(fit, quantities, intervals, values, level)
     if outside := extrapolation(fit, at["active_params"], at["experts"]):
         warnings.append(f"what is reported at the point asked for is an extrapolation: {outside}.")
@@ -194,7 +189,7 @@ def judge_fit(fit: Fit, validation: Validation, level: float) -> FitReport:
         return judge(fit, method="size-bootstrap" if resamples else "profile", level=level)
     at = reference_point(fit, None, None)
     derived = derived_quantities(fit.law, at["active_params"], at["experts"])
-    values = {q.name: q.value(float(q.of(fit.params_BP)[0])) for q in derived}
+    values = {q.name: q.at(fit.params_BP) for q in derived}
     draws = None
     if resamples:
         try:

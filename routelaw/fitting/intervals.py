@@ -41,6 +41,10 @@ class Quantity:
     high: float = np.inf
     """Limits on the scale: an interval that reaches one is open there."""
 
+    def at(self, params_1P: Array) -> float:
+        """Its value under one parameter vector."""
+        return self.value(float(self.of(params_1P)[0]))
+
     def value(self, scaled: float) -> float:
         with np.errstate(over="ignore"):
             return float(10.0**scaled) if self.log else float(scaled)
@@ -112,6 +116,11 @@ class Interval:
     open_low: bool = False
     """True where the data set no lower end: the interval reaches the limit of the quantity, or beyond any number."""
     open_high: bool = False
+
+    @property
+    def ends(self) -> tuple[float | None, float | None]:
+        """None for an end that the data do not set."""
+        return None if self.open_low else self.low, None if self.open_high else self.high
 
 
 @dataclass(frozen=True, eq=False)

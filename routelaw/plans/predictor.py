@@ -97,7 +97,7 @@ class Predictor:
         )
 
     def value(self, quantity: Quantity) -> float:
-        return quantity.value(float(quantity.of(self.params_BP)[0]))
+        return quantity.at(self.params_BP)
 
     def interval(self, quantity: Quantity, level: float = DEFAULT_LEVEL) -> Range | None:
         """None for published coefficients, which come without uncertainty, and for too few points."""

@@ -113,7 +113,7 @@ def test_a_failure_in_a_table_leaves_nothing_behind(monkeypatch, quick, released
     def broken(runs):
         raise InputError("broken.")
 
-    monkeypatch.setattr(module, "_groups", lambda: [(module.Task("table", "dense_scaling"),)])
+    monkeypatch.setattr(module, "_groups", lambda: [(module.BuildTask("table", "dense_scaling"),)])
     monkeypatch.setitem(module.BUILDERS, "dense_scaling", broken)
     with pytest.raises(InputError, match="broken"):
         list(reproduce(released_path, tmp_path / "deep" / "out", workers=1))
@@ -127,7 +127,7 @@ def test_unwritable_output(tmp_path):
 
 
 def test_two_processes_do_what_one_does(monkeypatch, released, tmp_path):
-    groups = [(module.Task("table", "dense_scaling"),), (module.Task("table", "architectures"),)]
+    groups = [(module.BuildTask("table", "dense_scaling"),), (module.BuildTask("table", "architectures"),)]
     alone = {task.name: table for task, table in module._results(groups, released, tmp_path, workers=1)}
     shared = {task.name: table for task, table in module._results(groups, released, tmp_path, workers=2)}
     assert alone == shared

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from routelaw.cli.reproduce import reproduce
 from routelaw.errors import InputError
 from routelaw.report.clark2022 import reproduce as module
-from routelaw.report.clark2022.reproduce import Step
+from routelaw.report.page.folder import ReportProgress
 
 SUMMARY = {
     "verdicts": {"matches": 2, "not reproducible from the release": 1, "ours": 4},
@@ -26,7 +26,8 @@ SUMMARY = {
 
 @pytest.fixture
 def run(monkeypatch):
-    monkeypatch.setattr(module, "reproduce", lambda data, out, force: iter([Step(1, 2, "a"), Step(2, 2, "b", SUMMARY)]))
+    steps = [ReportProgress(1, 2, "a"), ReportProgress(2, 2, "b", SUMMARY)]
+    monkeypatch.setattr(module, "reproduce", lambda data, out, force: iter(steps))
     app = typer.Typer()
     app.command()(reproduce)
     return lambda *arguments: CliRunner().invoke(app, arguments)

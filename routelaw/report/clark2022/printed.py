@@ -73,14 +73,6 @@ SIZE_SLOPE = {
 }
 
 # tab:transfer_coefficients. Columns a, b, c, d, RMSE; dense models have a, d, RMSE.
-CORPORA = {
-    "loss_validation": "Validation",
-    "loss_lambada": "LAMBADA",
-    "loss_pile": "The Pile",
-    "loss_curation_corpus": "Curation Corpus",
-    "loss_wikitext103": "WikiText-103",
-    "loss_c4": "C4",
-}
 TRANSFER = {
     "hash": (
         ("-0.082", "-0.102", "0.009", "1.102", "0.022"),

@@ -49,6 +49,11 @@ class Source:
     def anchor(self, name: str) -> str:
         return f"{self.place}-{name}" if self.place else name
 
+    def interactive(
+        self, name: str, role: str, title: str, caption: str, data: Any, figure: str = "", table: str = ""
+    ) -> Interactive:
+        return Interactive(self.anchor(name), role, title, caption, data, self.links(figure, table))
+
     def links(self, figure: str, table: str = "") -> list[tuple[str, str]]:
         """What of these was written."""
         drawn = [f for f in self.figures if f.startswith(f"{figure}.")]
@@ -119,15 +124,13 @@ def _losses(source: Source, analysis: Analysis) -> list[Block]:
         if chart is None:
             return [Text("There is no finished run with this loss yet.")]
         said = "The last evaluation of each dense run; the line is their power law, where three sizes allow one."
-        links = source.links("losses", "runs")
-        return [Interactive(source.anchor("losses-chart"), "chart", "Dense runs over size", said, chart, links)]
+        return [source.interactive("losses-chart", "chart", "Dense runs over size", said, chart, "losses", "runs")]
     caption = (
         "Marks: the last evaluation of each model, seeds averaged; dense models stand at E = 1. Lines: the law chosen, "
         "fitted to each router by itself. Click on a router or size to hide it, double-click to see it alone."
     )
-    links = source.links("losses", "losses")
-    chart = charts.loss_chart(analysis)
-    return [Interactive(source.anchor("losses-chart"), "chart", "Loss against experts, by size", caption, chart, links)]
+    title, chart = "Loss against experts, by size", charts.loss_chart(analysis)
+    return [source.interactive("losses-chart", "chart", title, caption, chart, "losses", "losses")]
 
 
 def _explorer(source: Source, analysis: Analysis) -> list[Block]:
@@ -140,8 +143,7 @@ def _explorer(source: Source, analysis: Analysis) -> list[Block]:
         "Move N and E: the loss that every fitted router is predicted to have there, and N̄, the dense model of equal "
         "loss under the same law. Intervals are known of the selected law. Whatever extrapolates says so."
     )
-    links = source.links("", "parameters")
-    return [Interactive(source.anchor("explorer-view"), "explorer", "Predictions", caption, data, links)]
+    return [source.interactive("explorer-view", "explorer", "Predictions", caption, data, table="parameters")]
 
 
 def _laws(source: Source, analysis: Analysis) -> list[Block]:
@@ -153,9 +155,8 @@ def _laws(source: Source, analysis: Analysis) -> list[Block]:
             "Each law fitted with one size left out and judged on that size, for every size in turn; in brackets its "
             "number of parameters, bars the interval over resampled sizes. Further left is better."
         )
-        chart = charts.ranking_chart(analysis)
-        links = source.links("laws", "laws")
-        blocks.append(Interactive(source.anchor("laws-chart"), "chart", "Error on unseen sizes", caption, chart, links))
+        title, chart = "Error on unseen sizes", charts.ranking_chart(analysis)
+        blocks.append(source.interactive("laws-chart", "chart", title, caption, chart, "laws", "laws"))
     return [*blocks, *ranking_grid(analysis)]
 
 
@@ -166,9 +167,8 @@ def _effective(source: Source, analysis: Analysis) -> list[Block]:
         "How many times larger a dense model would have to be for the same loss, N̄/N. Lines: the law chosen; marks: "
         "the measured losses, turned into sizes by the same law at E = 1. Below 1 routing hurts."
     )
-    chart = charts.effective_chart(analysis)
-    links = source.links("effective", "effective")
-    return [Interactive(source.anchor("effective-chart"), "chart", "What experts are worth", caption, chart, links)]
+    title, chart = "What experts are worth", charts.effective_chart(analysis)
+    return [source.interactive("effective-chart", "chart", title, caption, chart, "effective", "effective")]
 
 
 def _slopes(source: Source, analysis: Analysis) -> list[Block]:
@@ -180,8 +180,8 @@ def _slopes(source: Source, analysis: Analysis) -> list[Block]:
         "straight line through the losses of that size alone (three expert counts at least). Lines: the same straight "
         "line through the predictions of the law chosen."
     )
-    links = source.links("slopes", "slopes")
-    return [Interactive(source.anchor("slopes-chart"), "chart", "The gain from experts by size", caption, chart, links)]
+    title = "The gain from experts by size"
+    return [source.interactive("slopes-chart", "chart", title, caption, chart, "slopes", "slopes")]
 
 
 def _curves(source: Source) -> list[Block]:
@@ -190,8 +190,7 @@ def _curves(source: Source) -> list[Block]:
         return [Text("There is no more than one evaluation of each run, so there are no curves.", "soft")]
     left = f" {data['left_out']} runs are left out to keep the page light." if data["left_out"] else ""
     caption = f"The loss of every run while it trained. The mouse names the run.{left}"
-    links = source.links("curves")
-    return [Interactive(source.anchor("curves-chart"), "curves", "Loss against tokens", caption, data, links)]
+    return [source.interactive("curves-chart", "curves", "Loss against tokens", caption, data, "curves")]
 
 
 def _load(source: Source) -> list[Block]:
@@ -206,5 +205,4 @@ def _load(source: Source) -> list[Block]:
         "Load of each expert over training, before drops, against an even share: white is even, red is over, blue is "
         f"under. Below, the share of assignments dropped for want of capacity, a line per routed block.{left}"
     )
-    links = source.links("expert_load")
-    return [Interactive(source.anchor("load-maps"), "heat-maps", "Expert load", caption, maps.data, links)]
+    return [source.interactive("load-maps", "heat-maps", "Expert load", caption, maps.data, "expert_load")]

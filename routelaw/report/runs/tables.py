@@ -12,7 +12,6 @@ import numpy as np
 import pandas as pd
 
 from routelaw.files import write_atomically
-from routelaw.fitting.fit import Fit
 from routelaw.fitting.intervals import effective_params
 from routelaw.fitting.pairwise import TechniqueRanking
 from routelaw.fitting.slopes import slopes_by_size
@@ -123,8 +122,7 @@ def pairs_frame(ranking: TechniqueRanking) -> pd.DataFrame:
             "first_lower": pair.wins,
             "sizes": pair.sizes,
             "lead_log10": pair.lead,
-            "low": pair.interval[0] if pair.interval else None,
-            "high": pair.interval[1] if pair.interval else None,
+            **_low_high(pair.interval),
             "probability_first_better": pair.probability,
             "rests_on": pair.by,
             "verdict": pair.verdict,
@@ -133,25 +131,20 @@ def pairs_frame(ranking: TechniqueRanking) -> pd.DataFrame:
     )
 
 
+def _low_high(ends: Sequence[float | None] | None) -> dict[str, float | None]:
+    return dict(zip(("low", "high"), ends or (None, None), strict=True))
+
+
 def laws_frame(analysis: Analysis) -> pd.DataFrame:
-    return pd.DataFrame(
-        {
-            "technique": key,
-            "law": row.fit.law.name,
-            "parameters": len(row.fit.law.parameters),
-            "points": len(row.fit.points),
-            "status": row.fit.status,
-            "in_sample": row.validation.in_sample,
-            "leave_one_out": row.validation.leave_one_out,
-            "leave_size_out": row.validation.leave_size_out,
-            "low": row.interval[0] if row.interval else None,
-            "high": row.interval[1] if row.interval else None,
-            "largest_size_out": row.validation.largest_size_out,
-            "clearly_worse_than_best": row.clearly_worse,
-        }
-        for key, rows in analysis.ranked.items()
-        for row in rows
-    )
+    records = []
+    for key, rows in analysis.ranked.items():
+        for row in rows:
+            errors = row.validation.errors
+            largest = {"largest_size_out": errors.pop("largest_size_out")}
+            law = {"technique": key, "law": row.fit.law.name, "parameters": len(row.fit.law.parameters)}
+            law |= {"points": len(row.fit.points), "status": row.fit.status, **errors, **_low_high(row.interval)}
+            records.append({**law, **largest, "clearly_worse_than_best": row.clearly_worse})
+    return pd.DataFrame(records)
 
 
 def parameters_frame(analysis: Analysis) -> pd.DataFrame:
@@ -162,18 +155,13 @@ def parameters_frame(analysis: Analysis) -> pd.DataFrame:
             judged = analysis.judged.get(key)
             intervals = judged.intervals if judged and judged.fit is row.fit else {}
             for parameter in row.fit.law.parameters:
-                ends = intervals.get(parameter.name)
-                records.append(
-                    {
-                        "technique": key,
-                        "law": row.fit.law.name,
-                        "parameter": parameter.name,
-                        "value": row.fit.params[parameter.name],
-                        "low": ends.low if ends and not ends.open_low else None,
-                        "high": ends.high if ends and not ends.open_high else None,
-                        "meaning": parameter.meaning,
-                    }
-                )
+                name, interval = parameter.name, intervals.get(parameter.name)
+                values = {
+                    "parameter": name,
+                    "value": row.fit.params[name],
+                    **_low_high(interval.ends if interval else None),
+                }
+                records.append({"technique": key, "law": row.fit.law.name, **values, "meaning": parameter.meaning})
     return pd.DataFrame(records)
 
 
@@ -181,27 +169,14 @@ def effective_frame(analysis: Analysis) -> pd.DataFrame:
     """Effective size of every model under the selected law, with its interval where there is one."""
     records = []
     for key, judged in analysis.judged.items():
-        for size, active, experts in _models(judged.fit):
+        points = judged.fit.points.where(judged.fit.points.x["experts"] > 1)
+        for size, active, experts in zip(points.size, points.x["active_params"], points.x["experts"], strict=True):
             effective = float(equivalence.effective_params(judged.fit.law, judged.fit.params_BP, active, experts)[0])
             quantity = effective_params(judged.fit.law, active, experts)
-            ends = judged.draws.interval(quantity, judged.level) if judged.draws else None
-            records.append(
-                {
-                    "technique": key,
-                    "size": size,
-                    "active_params": active,
-                    "experts": experts,
-                    "effective_params": effective,
-                    "low": ends.low if ends and not ends.open_low else None,
-                    "high": ends.high if ends and not ends.open_high else None,
-                }
-            )
+            ends = judged.draws.interval(quantity, judged.level).ends if judged.draws else None
+            model = {"technique": key, "size": size, "active_params": active, "experts": experts}
+            records.append({**model, "effective_params": effective, **_low_high(ends)})
     return pd.DataFrame(records).replace([np.inf, -np.inf], np.nan)
-
-
-def _models(fit: Fit) -> list[tuple[str, float, float]]:
-    points = fit.points.where(fit.points.x["experts"] > 1)
-    return list(zip(points.size, points.x["active_params"], points.x["experts"], strict=True))
 
 
 def slopes_frame(analysis: Analysis) -> pd.DataFrame:
