@@ -21,7 +21,7 @@ from scipy import special
 from routelaw.runs.table import DESCRIPTION, FINISHED, LOSS_PREFIX, SOURCE, RunTable, last_rows, last_status
 
 DEFAULT_LEVEL = 0.9
-"""Of intervals, unless told otherwise."""
+"""The level of intervals, unless told otherwise."""
 SAME_LENGTH = 1.05
 """Runs whose lengths differ by less than this factor count as equally long."""
 SAME_MODEL = ["router", "variant", "size", "active_params", "experts", "k", "routing_frequency"]

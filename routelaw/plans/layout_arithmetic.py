@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
+from routelaw.formatting import byte_size
 from routelaw.plans.layouts import LayoutPlan, LayoutRanking
 from routelaw.specs.activations import Pass
 from routelaw.specs.footprint import CUDA_CONTEXT, NUMBER
@@ -187,11 +188,7 @@ def _time(plan: LayoutRanking, chosen: LayoutPlan) -> list[ArithmeticLine]:
 
 
 def size(count: float) -> str:
-    """Bytes to four digits, in powers of a thousand."""
-    for scale, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
-        if count >= scale:
-            return f"{count / scale:.4g} {unit}"
-    return f"{count:.4g} B"
+    return byte_size(count, digits=4)
 
 
 def seconds(time: float) -> str:

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from routelaw.errors import InputError
+from routelaw.formatting import byte_size
 from routelaw.specs.communication import GATHER, REDUCE, Flow, communication
 from routelaw.specs.devices import NODE, Device
 from routelaw.specs.footprint import CUDA_CONTEXT, Footprint, footprint
@@ -272,15 +273,7 @@ def _none_fits(cluster: Cluster, closest: LayoutPlan) -> str:
     largest = max(parts, key=lambda name: parts[name])
     return (
         f"no layout of {cluster.devices} devices fits: the closest, {closest.layout} in {closest.micro_batches} "
-        f"micro-batches, needs {gigabytes(closest.needed)} of the {device.name}'s {gigabytes(closest.available)}, "
-        f"{gigabytes(closest.missing)} too much ({gigabytes(parts[largest])} of it for {largest}): take more devices, "
+        f"micro-batches, needs {byte_size(closest.needed)} of the {device.name}'s {byte_size(closest.available)}, "
+        f"{byte_size(closest.missing)} too much ({byte_size(parts[largest])} of it for {largest}): take more devices, "
         f"fewer experts or a smaller model."
     )
-
-
-def gigabytes(size: float) -> str:
-    """In powers of a thousand, as data sheets have them."""
-    for scale, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
-        if size >= 0.9995 * scale:
-            return f"{size / scale:.3g} {unit}"
-    return f"{size:.0f} B"

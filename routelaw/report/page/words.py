@@ -6,19 +6,12 @@ import math
 from collections.abc import Sequence
 
 from routelaw.fitting.intervals import Interval
-
-UNITS = ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "K"))
+from routelaw.formatting import number
 
 
 def amount(value: float) -> str:
     """854016 as 854K, 1.3e9 as 1.3B."""
-    if not math.isfinite(value):
-        return "∞" if value > 0 else "–"
-    rounded = abs(float(f"{value:.3g}"))
-    for scale, unit in UNITS:
-        if scale <= rounded < 1e15:
-            return f"{value / scale:.3g}{unit}"
-    return f"{value:.3g}"
+    return number(value, digits=3, least=1e3)
 
 
 def percent(share: float, digits: int = 1) -> str:

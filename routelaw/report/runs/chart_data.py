@@ -31,7 +31,7 @@ class Series:
     law: str = ""
     """That it belongs to; empty for what was measured without one."""
     size: str = ""
-    """Of the models, where all are of one."""
+    """The size of the models, where all are of one."""
     active_params: float = np.nan
     measured: bool = False
 
@@ -70,7 +70,7 @@ def effective_series(analysis: Analysis) -> list[Series]:
 
 
 def effective_sizes(fit: Fit, losses: Array) -> Array:
-    """Of dense models of these losses under a fit; NaN where there is none."""
+    """Sizes of dense models of these losses under a fit; NaN where there is none."""
     params = np.broadcast_to(fit.params_BP, (len(losses), fit.params_BP.shape[1]))
     with np.errstate(all="ignore"):
         sizes = equivalence.size_for_loss(fit.law, params, np.log10(losses), 1.0)

@@ -37,9 +37,23 @@ REACH = 3
 """Octaves of load drawn either side of an even share."""
 
 
-def safe(text: str) -> str:
-    """Names as they stand: Matplotlib would read mathematics between dollar signs."""
-    return text.replace("$", r"\$")
+def draw_static_figures(source: Source, folder: Path) -> list[str]:
+    """Draw what this source allows; returns the names of the files written."""
+    analysis = source.analysis
+    drawings: dict[str, Callable[[], Picture]] = {"curves": lambda: draw_curves(source)}
+    drawings["expert_load"] = lambda: draw_load(source)
+    if analysis is not None:
+        drawings["losses"] = lambda: draw_losses(analysis)
+        drawings["laws"] = lambda: draw_ranking(analysis)
+        drawings["effective"] = lambda: draw_effective(analysis)
+        drawings["slopes"] = lambda: draw_slopes(analysis)
+    fitted_already = RunTable(pd.DataFrame(), source.report_data.source)
+    written = []
+    for name, draw in drawings.items():
+        figure = Figure(name, name, "", lambda _, draw=draw: draw())
+        with suppress(InputError):  # the page says what is missing, and why
+            written += [path.name for path in figure.save(fitted_already, folder)]
+    return written
 
 
 def draw_curves(source: Source) -> Picture:
@@ -91,31 +105,6 @@ def draw_load(source: Source) -> Picture:
     bar = picture.colorbar(image, ax=list(axes[: len(runs)]), ticks=[-3, -2, -1, 0, 1, 2, 3], shrink=0.9)
     bar.ax.set_yticklabels(["⅛", "¼", "½", "even", "2×", "4×", "8×"])
     return picture
-
-
-def technique_legend(picture: Picture, looks: dict[str, PlotStyle]) -> None:
-    handles = [Line2D([], [], color=k.colour, marker=k.mark, label=safe(k.label)) for k in looks.values()]
-    if handles:
-        picture.legend(handles=handles, loc="outside lower center", ncols=4)
-
-
-def draw_static_figures(source: Source, folder: Path) -> list[str]:
-    """Draw what this source allows; returns the names of the files written."""
-    analysis = source.analysis
-    drawings: dict[str, Callable[[], Picture]] = {"curves": lambda: draw_curves(source)}
-    drawings["expert_load"] = lambda: draw_load(source)
-    if analysis is not None:
-        drawings["losses"] = lambda: draw_losses(analysis)
-        drawings["laws"] = lambda: draw_ranking(analysis)
-        drawings["effective"] = lambda: draw_effective(analysis)
-        drawings["slopes"] = lambda: draw_slopes(analysis)
-    fitted_already = RunTable(pd.DataFrame(), source.report_data.source)
-    written = []
-    for name, draw in drawings.items():
-        figure = Figure(name, name, "", lambda _, draw=draw: draw())
-        with suppress(InputError):  # the page says what is missing, and why
-            written += [path.name for path in figure.save(fitted_already, folder)]
-    return written
 
 
 def draw_losses(analysis: Analysis) -> Picture:
@@ -207,3 +196,14 @@ def _experts_axis(axes: Axes, experts: Array) -> None:
     values = sorted({int(e) for e in experts})
     style.experts_axis(axes, tuple(v for v in values if len(values) <= FEW_TICKS or v & (v - 1) == 0))
     axes.xaxis.set_minor_locator(NullLocator())
+
+
+def technique_legend(picture: Picture, looks: dict[str, PlotStyle]) -> None:
+    handles = [Line2D([], [], color=k.colour, marker=k.mark, label=safe(k.label)) for k in looks.values()]
+    if handles:
+        picture.legend(handles=handles, loc="outside lower center", ncols=4)
+
+
+def safe(text: str) -> str:
+    """Names as they stand: Matplotlib would read mathematics between dollar signs."""
+    return text.replace("$", r"\$")

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 
 import pytest
-from calling import command
 
 from routelaw.figures import cutoff_by_law
 from routelaw.report.clark2022 import BUILDERS
@@ -23,6 +22,3 @@ def built(released) -> Callable[[str], ResultTable]:
         return known[name]
 
     return build
-
-
-__all__ = ["command"]
