@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from routelaw.errors import InputError
-from routelaw.fitting.fit import RESAMPLE_SEARCHES, Fit, fit_law, is_determined, solve
+from routelaw.fitting.fit import Fit, fit_law, is_determined
 from routelaw.fitting.fit_report import FitReport, extrapolation, reference_point
-from routelaw.fitting.intervals import DEFAULT_LEVEL, probability_larger, resample_counts, stretched_ends
+from routelaw.fitting.intervals import DEFAULT_LEVEL, probability_larger, refit, resample_counts, stretched_ends
 from routelaw.fitting.points import has_finished, in_size_and_experts, knows_routing, select_points
 from routelaw.fitting.selection import Ranked, Skipped, comparable_laws, mean_error, rank_laws
 from routelaw.fitting.validation import error_e4
@@ -64,7 +64,8 @@ def compare_routers(
     counts_RS = _common_resamples(fits, sizes, draws, seed)
     loss, interval, drawn = {}, {}, {}
     for router, fit in fits.items():
-        log_R = _resampled_log_loss(fit, sizes, counts_RS, x)
+        column_N = np.array([sizes.index(s) for s in fit.points.size])
+        log_R = law.log_loss(refit(fit, counts_RS[:, column_N]), x)[:, 0]
         estimate = float(law.log_loss(fit.params_BP, x)[0, 0])
         low, high = stretched_ends(estimate, log_R, len(sizes), level)
         loss[router], interval[router], drawn[router] = 10.0**estimate, (10.0**low, 10.0**high), log_R
@@ -86,20 +87,6 @@ def _common_resamples(fits: Mapping[str, Fit], sizes: list[str], draws: int, see
     if counts_RS is None:
         raise InputError("no resample of these sizes determines the law for every router.")
     return counts_RS
-
-
-def _resampled_log_loss(fit: Fit, sizes: list[str], counts_RS: Array, x: Mapping[str, Array]) -> Array:
-    unique_US, back_R = np.unique(counts_RS, axis=0, return_inverse=True)
-    column_N = np.array([sizes.index(s) for s in fit.points.size])
-    search_UP, _, _ = solve(
-        fit.law,
-        fit.points,
-        unique_US[:, column_N] * fit.points.weight,
-        warm_P=fit.search_P,
-        searches=RESAMPLE_SEARCHES,
-        error=fit.error,
-    )
-    return fit.law.log_loss(fit.law.from_search(search_UP), x)[:, 0][back_R.ravel()]
 
 
 def compare_techniques(judged: Mapping[str, FitReport], level: float) -> RouterComparison | None:

@@ -201,13 +201,17 @@ def bootstrap(fit: Fit, method: Method = "size-bootstrap", draws: int = DEFAULT_
     # Where all draws are equal every refit is the fit itself, as if nothing were uncertain.
     if counts_RC is None or (counts_RC == counts_RC[0]).all():
         raise InputError(f"law {fit.law.name} is not determined by resamples of these {len(names)} clusters.")
-    weights_RN = counts_RC[:, cluster_N] * points.weight
+    return Draws(fit, refit(fit, counts_RC[:, cluster_N]), method, informative)
+
+
+def refit(fit: Fit, counts_RN: Array) -> Array:
+    """Parameters (R, P) where each point counts as often as it was drawn."""
     # Equal resamples have equal fits: six sizes allow 462 of them.
-    unique_UN, back_R = np.unique(weights_RN, axis=0, return_inverse=True)
+    unique_UN, back_R = np.unique(counts_RN * fit.points.weight, axis=0, return_inverse=True)
     search_UP, _, _ = solve(
-        fit.law, points, unique_UN, warm_P=fit.search_P, searches=RESAMPLE_SEARCHES, error=fit.error
+        fit.law, fit.points, unique_UN, warm_P=fit.search_P, searches=RESAMPLE_SEARCHES, error=fit.error
     )
-    return Draws(fit, fit.law.from_search(search_UP)[back_R.ravel()], method, informative)
+    return fit.law.from_search(search_UP)[back_R.ravel()]
 
 
 def informative_sizes(fit: Fit) -> int:
