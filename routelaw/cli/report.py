@@ -31,9 +31,9 @@ def report(
 
     check_target(out, force)
     own_laws = options.load_laws(plugin or [])
-    front = get_law(law) if law is not None else None
+    selected = get_law(law) if law is not None else None
     with without_collection():  # of what a page is made from, all is needed to the end
-        steps = report_steps(runs, out, force=force, law=front, own_laws=own_laws, target=target)
+        steps = report_steps(runs, out, force=force, law=selected, own_laws=own_laws, target=target)
         summary = followed(steps, quiet=as_json)
     if as_json:
         print_json(summary)

@@ -152,7 +152,7 @@ def choose_law(ranked: Mapping[str, Sequence[Ranked]], asked: Law | None) -> tup
     candidates = settled or judged
     best = min(candidates, key=lambda n: mean_error(ranked, n))
     even = [n for n in candidates if not any(own[n].clearly_worse for own in rows.values())]
-    front = min(even or [best], key=lambda n: (len(judged[n].parameters), mean_error(ranked, n)))
-    if front == best:
-        return judged[front], "it predicts sizes it has not seen best of the laws that settled"
-    return judged[front], f"it is the simplest law that none beats by more than noise ({best} has the lowest error)"
+    selected = min(even or [best], key=lambda n: (len(judged[n].parameters), mean_error(ranked, n)))
+    if selected == best:
+        return judged[selected], "it predicts sizes it has not seen best of the laws that settled"
+    return judged[selected], f"it is the simplest law that none beats by more than noise ({best} has the lowest error)"

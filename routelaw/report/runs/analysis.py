@@ -205,8 +205,8 @@ def analyse(
         skipped[key] = [*refused, *not_tried]
         if not ranked[key]:
             refusals[key] = _least(skipped[key], own)
-    front, why = choose_law(ranked, law)
-    fits = {key: r.fit for key, rows in ranked.items() for r in rows if front and r.fit.law.name == front.name}
+    selected, why = choose_law(ranked, law)
+    fits = {key: r.fit for key, rows in ranked.items() for r in rows if selected and r.fit.law.name == selected.name}
     judged = {key: judge_fit(fit, _validation(fit, ranked[key]), level) for key, fit in fits.items()}
     return Analysis(
         table=table,
@@ -219,7 +219,7 @@ def analyse(
         refusals=refusals,
         ranked=ranked,
         skipped=skipped,
-        law=front,
+        law=selected,
         why=why,
         judged=judged,
         compared=compare_techniques(judged, level),

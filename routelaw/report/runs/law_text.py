@@ -40,7 +40,7 @@ def law_blocks(analysis: Analysis) -> list[Block]:
         if analysis.compared:
             blocks.append(Text(_compared(analysis)))
     told = [f"{analysis.looks[key].label} has no law: {why}" for key, why in analysis.refusals.items()]
-    told += _without_front(analysis)
+    told += _without_selected(analysis)
     told += _warnings(analysis)
     if told:
         blocks.append(Bullets(told))
@@ -127,7 +127,7 @@ def _compared(analysis: Analysis) -> str:
     return f"Under this law the loss at {where} is {listed(losses)}; {listed(pairs)}."
 
 
-def _without_front(analysis: Analysis) -> list[str]:
+def _without_selected(analysis: Analysis) -> list[str]:
     """Techniques that have laws, and not this one."""
     if analysis.law is None:
         return []
