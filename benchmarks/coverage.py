@@ -29,9 +29,17 @@ from benchmarks.script import run, use_one_thread
 from routelaw.bench.table import Row, row
 from routelaw.fitting import Fit, Points, fit_law
 from routelaw.fitting.fit import solve
-from routelaw.fitting.intervals import Interval, bootstrap, small_sample_stretch
+from routelaw.fitting.intervals import (
+    Interval,
+    Quantity,
+    bootstrap,
+    effective_params,
+    loss_at,
+    n_cut,
+    parameter_quantities,
+    small_sample_stretch,
+)
 from routelaw.fitting.profile import profile_intervals
-from routelaw.fitting.quantities import Quantity, effective_params, loss_at, n_cut, parameter_quantities
 from routelaw.laws.law import Array
 
 LEVEL = 0.9

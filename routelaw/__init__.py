@@ -31,16 +31,15 @@ if TYPE_CHECKING:
     from routelaw.corpus import Corpus, Reading, build_corpus, open_corpus
     from routelaw.errors import InputError
     from routelaw.fitting import Fit, Points, fit_law, select_points
-    from routelaw.fitting.compare import compare_routers, rank_laws
-    from routelaw.fitting.comparison import Comparison, compare
+    from routelaw.fitting.comparison import Comparison, compare, compare_routers
     from routelaw.fitting.fit_report import FitReport, judge
+    from routelaw.fitting.selection import rank_laws
     from routelaw.laws import Law, Parameter, PowerSum, all_laws, coefficient, get_law, load_law
-    from routelaw.plans.budget import Budget, best_models
+    from routelaw.plans.budget import Budget, Plan, best_models, plan
     from routelaw.plans.equivalents import equivalents
     from routelaw.plans.literature import published
-    from routelaw.plans.plan import Plan, plan
     from routelaw.plans.predictor import Predictor
-    from routelaw.report.runs_report import write_report
+    from routelaw.report.runs.report import write_report
     from routelaw.routers.router import load_router
     from routelaw.runs.files import read_runs, write_runs
     from routelaw.runs.store import Store
@@ -65,8 +64,8 @@ _HOME = {
     "select_points": "fitting",
     "Comparison": "fitting.comparison",
     "compare": "fitting.comparison",
-    "compare_routers": "fitting.compare",
-    "rank_laws": "fitting.compare",
+    "compare_routers": "fitting.comparison",
+    "rank_laws": "fitting.selection",
     "FitReport": "fitting.fit_report",
     "judge": "fitting.fit_report",
     "Law": "laws",
@@ -81,9 +80,9 @@ _HOME = {
     "published": "plans.literature",
     "equivalents": "plans.equivalents",
     "Predictor": "plans.predictor",
-    "Plan": "plans.plan",
-    "plan": "plans.plan",
-    "write_report": "report.runs_report",
+    "Plan": "plans.budget",
+    "plan": "plans.budget",
+    "write_report": "report.runs.report",
     "load_router": "routers.router",
     "read_runs": "runs.files",
     "write_runs": "runs.files",

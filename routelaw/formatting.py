@@ -24,19 +24,28 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
-def number(value: float, digits: int = 4) -> str:
-    """A parameter or quantity as people write it; sizes in K, M, B, T."""
+def number(value: float, digits: int = 4, least: float = 1e5) -> str:
+    """A parameter or quantity as people write it; from `least` on in K, M, B, T."""
     if value is None or math.isnan(value):
         return "–"
     if math.isinf(value):
         return "∞" if value > 0 else "−∞"
     # The unit is that of the rounded number: 999.9B reads 1T, not 1e+03B.
     rounded = abs(float(f"{value:.3g}"))
-    if 1e5 <= rounded < 1e15:
+    if least <= rounded < 1e15:
         for scale, unit in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "K")):
             if rounded >= scale:
                 return f"{value / scale:.3g}{unit}"
     return f"{value:.{digits}g}"
+
+
+def byte_size(count: float, digits: int = 3) -> str:
+    """Bytes in powers of a thousand, as data sheets have them; the unit is that of the rounded number."""
+    rounded = float(f"{count:.{digits}g}")
+    for scale, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if rounded >= scale:
+            return f"{count / scale:.{digits}g} {unit}"
+    return f"{count:.{digits}g} B"
 
 
 def text_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -77,48 +77,10 @@ def _why_not_compared(found: Comparison, under: str | None, active_params: float
 
 
 def _show(found: Comparison) -> None:
-    from routelaw.cli.output import error_e4, number, show, table
-    from routelaw.fitting.comparison import verdict
+    from routelaw.cli.output import show, table
 
-    level, comparison = found.level, found.routers
-
-    for router, ranking in found.rankings.items():
-        title = f"{router}: laws by leave-size-out error (log10 L, ×1e-4; {level:.0%} intervals over sizes)"
-        made = table(
-            title, "law", "params", "in sample", "one out", "size out", "interval", "largest out", "against the best"
-        )
-        for r in ranking.laws:
-            v = r.validation
-            ends = f"[{error_e4(r.interval[0])}, {error_e4(r.interval[1])}]" if r.interval else "–"
-            made.add_row(
-                r.fit.law.name,
-                str(len(r.fit.law.parameters)),
-                error_e4(v.in_sample),
-                error_e4(v.leave_one_out),
-                error_e4(v.leave_size_out),
-                ends,
-                error_e4(v.largest_size_out),
-                verdict(r),
-            )
-        show(made)
-        if ranking.left_out:
-            show(f"  {router}: left out: {'; '.join(ranking.left_out)}.")
-        for s in ranking.skipped:
-            show(f"  {s.law} left out: {s.reason}")
-        for warning in ranking.warnings:
-            show(f"! {router}: {warning}")
-        for r in ranking.laws:
-            for warning in (*r.fit.warnings, *r.validation.warnings):
-                if warning not in ranking.warnings:  # what holds for the points holds for every law
-                    show(f"! {r.fit.law.name}: {warning}")
-    if comparison:
-        at = comparison.at
-        where = f"at N = {number(at['active_params'])}, E = {at['experts']:g}, under {comparison.law.name}"
-        made = table(f"routers {where}", "router", "predicted loss", f"{level:.0%} interval")
-        for router in comparison.routers:
-            low, high = comparison.interval[router]
-            made.add_row(router, f"{comparison.loss[router]:.4f}", f"[{low:.4f}, {high:.4f}]")
-        show(made)
-        for better, worse in zip(comparison.routers, comparison.routers[1:], strict=False):
-            probability = comparison.better_probability[better, worse]
-            show(f"  {better} is better than {worse} with probability {probability:.2f}.")
+    for title, header, rows, sentences in found.parts():
+        made = table(title, *header)
+        for row in rows:
+            made.add_row(*row)
+        show(made, *sentences)

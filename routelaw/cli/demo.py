@@ -93,7 +93,7 @@ def _train(file: Path, store: Store, jobs: int | None) -> None:
 
 def _report(store: Path, out: Path) -> dict[str, Any]:
     from routelaw.cli.output import followed
-    from routelaw.report.runs_report import report_steps
+    from routelaw.report.runs.report import report_steps
 
     return followed(report_steps(store, out, force=True))["sources"]["own"]
 
@@ -117,7 +117,7 @@ def _losses(table: RunTable) -> Any:
 
 def _scale(table: RunTable) -> str:
     """Where that holds, and what the paper found at its own scale."""
-    from routelaw.report.summary import scale_sentence
+    from routelaw.report.runs.summary import scale_sentence
 
     last = table.frame.groupby("run_id", sort=False).tail(1)
     here = scale_sentence(list(zip(last["active_params"], last["tokens"], strict=True)))

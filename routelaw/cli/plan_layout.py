@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-    from routelaw.plans.layouts import LayoutPlan, Plan
+    from routelaw.plans.layouts import LayoutPlan, LayoutRanking
     from routelaw.specs.run import RunSpec
 
 A_STEP = 1
@@ -64,8 +64,7 @@ def layout(
     from routelaw.cli.options import one_of, settings_of
     from routelaw.cli.output import print_json
     from routelaw.costs.devices import known_device
-    from routelaw.plans.layouts import plan_layouts
-    from routelaw.plans.links import Cluster
+    from routelaw.plans.layouts import Cluster, plan_layouts
     from routelaw.specs.files import gather_tables
 
     chosen = {
@@ -131,10 +130,10 @@ def _understood(tables: dict[str, Any], where: str) -> tuple[RunSpec, str]:
     return run_spec(tables, "any", where), "bfloat16" if asked == "auto" else asked
 
 
-def _as_json(plan: Plan) -> dict[str, Any]:
+def _as_json(plan: LayoutRanking) -> dict[str, Any]:
     from dataclasses import asdict
 
-    from routelaw.plans.layout_words import arithmetic
+    from routelaw.plans.layout_arithmetic import arithmetic
 
     cluster = plan.cluster
     return {
@@ -174,9 +173,9 @@ def _row(p: LayoutPlan) -> dict[str, Any]:
     }
 
 
-def _show(plan: Plan, top: int) -> None:
+def _show(plan: LayoutRanking, top: int) -> None:
     from routelaw.cli.output import number, show
-    from routelaw.plans.layout_words import arithmetic
+    from routelaw.plans.layout_arithmetic import arithmetic
 
     spec, cluster = plan.spec, plan.cluster
     counts = spec.counts
@@ -200,7 +199,7 @@ def _show(plan: Plan, top: int) -> None:
 
 def _table(plans: Sequence[LayoutPlan]) -> Table:
     from routelaw.cli.output import memory, table
-    from routelaw.plans.layout_words import seconds
+    from routelaw.plans.layout_arithmetic import seconds
 
     made = table(
         "data × expert × tensor, quickest first, what does not fit last; memory and bytes of one process",
@@ -221,9 +220,9 @@ def _table(plans: Sequence[LayoutPlan]) -> Table:
     return made
 
 
-def _assumptions(plan: Plan) -> list[str]:
+def _assumptions(plan: LayoutRanking) -> list[str]:
     from routelaw.costs.devices import BEST_SHARE
-    from routelaw.plans.links import REACHED
+    from routelaw.plans.layouts import REACHED
 
     lines = [
         f"  Assumed: balanced routing and nothing dropped; links at {REACHED:.0%} of their data sheets, products at up "

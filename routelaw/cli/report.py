@@ -26,14 +26,14 @@ def report(
     from routelaw.cli.output import followed, print_json
     from routelaw.files import without_collection
     from routelaw.laws import get_law
-    from routelaw.report.runs_report import report_steps
-    from routelaw.report.whole_folder import check_target
+    from routelaw.report.page.folder import check_target
+    from routelaw.report.runs.report import report_steps
 
     check_target(out, force)
     own_laws = options.load_laws(plugin or [])
-    front = get_law(law) if law is not None else None
+    selected = get_law(law) if law is not None else None
     with without_collection():  # of what a page is made from, all is needed to the end
-        steps = report_steps(runs, out, force=force, law=front, own_laws=own_laws, target=target)
+        steps = report_steps(runs, out, force=force, law=selected, own_laws=own_laws, target=target)
         summary = followed(steps, quiet=as_json)
     if as_json:
         print_json(summary)

@@ -23,7 +23,7 @@ def reproduce(
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 
     from routelaw.cli.output import followed, print_json
-    from routelaw.report.reproduce import reproduce as steps
+    from routelaw.report.clark2022.reproduce import reproduce as steps
 
     columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}", markup=False))
     summary = followed(steps(data, out, force=force), *columns, quiet=as_json)

@@ -10,10 +10,10 @@ from matplotlib.figure import Figure as Picture
 
 from routelaw.figures import style
 from routelaw.figures.figure import Figure
+from routelaw.figures.loss_curves import PAPER_ROUTERS
 from routelaw.laws.law import Array
-from routelaw.runs.table import RunTable
+from routelaw.runs.table import RunTable, last_rows
 
-ROUTERS = ("s-base", "rl-r", "hash")
 TARGET = "loss_validation"
 SMALLEST = "15M"
 LAST_COMMON, FINAL = 240_000, 249_000
@@ -46,7 +46,7 @@ def _slopes(table: RunTable, column: str, router: str, size: str | None = None) 
     rows = frame[main & frame["router"].isin([router, "dense"]) & (frame["step"] > 0)].dropna(subset=[TARGET])
     if size is not None:
         rows = rows[rows["size"] == size]
-    ends = rows[rows["step"] > LAST_COMMON].sort_values("step").groupby("run_id").tail(1)
+    ends = last_rows(rows[rows["step"] > LAST_COMMON])
     rows = pd.concat([rows[rows["step"] <= LAST_COMMON], ends.assign(step=FINAL)])
     loss = rows.pivot_table(index=column, columns="step", values=TARGET, aggfunc="mean")
     loss = loss.dropna(axis="columns")  # a step counts where every model has a value
@@ -59,30 +59,24 @@ def _slopes(table: RunTable, column: str, router: str, size: str | None = None) 
 def draw_dense_along_training(table: RunTable) -> Picture:
     picture, axes = style.panels(2, width=3.3, height=2.9)
     slopes = size_slopes(table)
-    look = {"color": style.router_colour("dense"), "marker": style.router_mark("dense"), "markersize": 3}
+    look = style.router_look("dense", markersize=3)
     axes[0].plot(slopes.step_S / 1e3, slopes.slope_S, **look)
     axes[0].set_ylabel("a, slope in log N")
     axes[1].plot(slopes.step_S / 1e3, slopes.rmsle_S * 1e4, **look)
     axes[1].set_ylabel("RMSE of the fit (10⁻⁴ of log10 L)")
     axes[1].set_ylim(bottom=0)
-    for panel, letter in zip(axes, "ab", strict=True):
+    for panel in axes:
         panel.set_xlabel("step (thousands)")
-        style.panel_letter(panel, letter)
+    style.letter_panels(axes)
     return picture
 
 
 def draw_experts_along_training(table: RunTable) -> Picture:
     picture, axes = style.panels(2, width=3.6, height=3.1, sharey=True)
-    for router in ROUTERS:
+    for router in PAPER_ROUTERS:
         slopes = expert_slopes(table, router, SMALLEST)
-        axes[0].plot(
-            slopes.step_S / 1e3,
-            slopes.slope_S,
-            color=style.router_colour(router),
-            marker=style.router_mark(router),
-            markersize=3,
-            label=style.router_label(router),
-        )
+        look = style.router_look(router, markersize=3, label=style.router_label(router))
+        axes[0].plot(slopes.step_S / 1e3, slopes.slope_S, **look)
     axes[0].set_title(SMALLEST)
     frame = table.frame[table.frame["router"] == "dense"]
     sizes = list(frame.sort_values("active_params")["size"].unique())
@@ -91,10 +85,10 @@ def draw_experts_along_training(table: RunTable) -> Picture:
         axes[1].plot(slopes.step_S / 1e3, slopes.slope_S, color=shade, label=size)
     axes[1].set_title(style.router_label("hash"))
     axes[0].set_ylabel("b, slope in log E")
-    for panel, letter in zip(axes, "ab", strict=True):
+    for panel in axes:
         panel.set_xlabel("step (thousands)")
         panel.legend(ncols=2)
-        style.panel_letter(panel, letter)
+    style.letter_panels(axes)
     return picture
 
 

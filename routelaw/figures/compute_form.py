@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Picture
 
-from routelaw.figures import style
+from routelaw.figures import loss_curves, style
 from routelaw.figures.architecture_variants import (
     ROUTER,
     VARY_K,
@@ -20,47 +20,33 @@ from routelaw.figures.architecture_variants import (
     variant_points,
 )
 from routelaw.figures.figure import Figure
-from routelaw.figures.loss_curves import (
-    Colours,
-    PlotStyle,
-    along_experts,
-    by_size,
-    draw_law,
-    draw_points,
-    experts_axis,
-    legend_below,
-    loss_axes,
-    size_colours,
-    utilisation,
-    utilisation_axis,
-)
 from routelaw.fitting import Fit, fit_law, select_points
 from routelaw.fitting.validation import validate
 from routelaw.runs.table import RunTable
 
-DOTTED: PlotStyle = {"linestyle": ":", "linewidth": 1.6}
-PLAIN: PlotStyle = {"linestyle": "-", "linewidth": 0.9, "color": style.GREY}
+DOTTED: loss_curves.LineStyle = {"linestyle": ":", "linewidth": 1.6}
+PLAIN: loss_curves.LineStyle = {"linestyle": "-", "linewidth": 0.9, "color": style.GREY}
 
 
 def draw_both_forms(table: RunTable, routers: tuple[str, ...] = ("s-base", "rl-r")) -> Picture:
     selections = {router: select_points(table, router) for router in routers}
-    colours = size_colours(*selections.values())
+    colours = loss_curves.size_colours(*selections.values())
     picture, axes = style.panels(2, rows=len(selections), width=3.8, height=2.9, sharey=True)
     for row, (router, points) in enumerate(selections.items()):
         in_experts, in_compute = (fit_law(law, points) for law in ("saturated", "compute"))
         left, right = axes[2 * row : 2 * row + 2]
-        draw_law(left, in_experts, colours, **DOTTED)
-        draw_points(left, points, colours)
-        experts_axis(left)
+        loss_curves.draw_law(left, in_experts, colours, **DOTTED)
+        loss_curves.draw_points(left, points, colours)
+        loss_curves.experts_axis(left)
         draw_compute_law(right, in_compute, colours, **DOTTED)
-        draw_points(right, points, colours, utilisation)
-        utilisation_axis(right)
+        loss_curves.draw_points(right, points, colours, loss_curves.utilisation)
+        loss_curves.utilisation_axis(right)
         for panel, fit, variables in ((left, in_experts, "(N, E)"), (right, in_compute, "(F, B)")):
             panel.set_title(f"{style.router_label(router)} in {variables}: {errors_in_words(fit)}")
-    loss_axes(*axes)
+    loss_curves.loss_axes(*axes)
     for panel in axes[1::2]:
         panel.set_ylabel("")
-    legend_below(picture, colours, {"law": {"color": "black", **DOTTED}})
+    loss_curves.legend_below(picture, colours, {"law": {"color": "black", **DOTTED}})
     return picture
 
 
@@ -70,18 +56,18 @@ def errors_in_words(fit: Fit) -> str:
     return f"RMSLE {fit.rmsle * 1e4:.0f}{held} (1e-4)"
 
 
-def draw_compute_law(axes: Axes, fit: Fit, colours: Colours | None = None, **line) -> None:
+def draw_compute_law(axes: Axes, fit: Fit, colours: loss_curves.Colours | None = None, **line) -> None:
     """Any law along the models of each size, against B: between two runs both P and F are known."""
-    for size, _, group in by_size(fit.points):
-        models = along_experts(group)
+    for size, _, group in fit.points.by_size():
+        models = loss_curves.along_experts(group)
         loss = fit.predict(**{name: models[name] for name in fit.law.inputs})
-        colour: PlotStyle = {"color": colours[size]} if colours else {}
+        colour: loss_curves.LineStyle = {"color": colours[size]} if colours else {}
         axes.plot(models["total_params"] / models["flops_per_token"], loss, **colour, **line)
 
 
 def draw_shared(table: RunTable, vary: Variation) -> Picture:
     points = variant_points(table, vary)
-    sweep = size_colours(select_points(table, ROUTER))
+    sweep = loss_curves.size_colours(select_points(table, ROUTER))
     colours = {size: sweep[size] for size in points.sizes}
     shared = fit_law("compute", points)
     in_experts = fit_law(held_laws(table)[0], points)
@@ -89,13 +75,13 @@ def draw_shared(table: RunTable, vary: Variation) -> Picture:
     for panel, (value, group) in zip(axes, by_value(points, vary).items(), strict=True):
         for fit, look in ((in_experts, PLAIN), (shared, {})):
             draw_compute_law(panel, part_of(fit, vary, value), None if look else colours, **(look or DOTTED))
-        draw_points(panel, group, colours, utilisation)
-        utilisation_axis(panel)
+        loss_curves.draw_points(panel, group, colours, loss_curves.utilisation)
+        loss_curves.utilisation_axis(panel)
         panel.set_title(vary.label(value))
-    loss_axes(*axes)
+    loss_curves.loss_axes(*axes)
     for panel in axes:
         panel.label_outer()
-    legend_below(
+    loss_curves.legend_below(
         picture,
         colours,
         {

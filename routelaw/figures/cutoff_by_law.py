@@ -8,14 +8,14 @@ from functools import cache
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Picture
-from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 
 from routelaw.figures import style
 from routelaw.figures.figure import Figure
-from routelaw.figures.law_ranking import PUBLISHED, ROUTERS, competing_fits
+from routelaw.figures.law_ranking import PUBLISHED, competing_fits
+from routelaw.figures.loss_curves import PAPER_ROUTERS
 from routelaw.fitting.fit import Fit
-from routelaw.fitting.intervals import Interval, bootstrap
-from routelaw.fitting.quantities import n_cut
+from routelaw.fitting.intervals import Interval, bootstrap, n_cut
+from routelaw.fitting.points import in_size_and_experts
 from routelaw.laws.equivalence import REFERENCE_EXPERTS
 from routelaw.runs.table import RunTable
 
@@ -43,29 +43,24 @@ class Cutoff:
 @cache
 def cutoff_of(fit: Fit) -> Cutoff:
     quantity = n_cut(fit.law)
-    return Cutoff(quantity.value(float(quantity.of(fit.params_BP)[0])), bootstrap(fit, draws=DRAWS).interval(quantity))
+    return Cutoff(quantity.at(fit.params_BP), bootstrap(fit, draws=DRAWS).interval(quantity))
 
 
 def draw_cutoff_by_law(table: RunTable) -> Picture:
-    picture, axes = style.panels(len(ROUTERS), width=3.5, height=3.2, sharey=True)
+    picture, axes = style.panels(len(PAPER_ROUTERS), width=3.5, height=3.2, sharey=True)
     fits = competing_fits(table)
-    laws = [
-        name for name, r in fits if r == ROUTERS[0] and set(fits[name, r].law.inputs) == {"active_params", "experts"}
-    ]
-    for panel, router in zip(axes, ROUTERS, strict=True):
+    laws = [name for name, r in fits if r == PAPER_ROUTERS[0] and in_size_and_experts(fits[name, r].law)]
+    for panel, router in zip(axes, PAPER_ROUTERS, strict=True):
         for row, name in enumerate(laws):
             _row(panel, row, cutoff_of(fits[name, router]), style.router_colour(router))
         printed = panel.axvline(PRINTED[router], color=style.GREY, linestyle=":", label="as printed in the paper")
         panel.set_title(style.router_label(router))
         panel.set_xscale("log")
         panel.set_xlim(*SHOWN)
-        panel.xaxis.set_major_locator(FixedLocator([1e10, 1e12, 1e14, 1e16]))
-        panel.xaxis.set_major_formatter(FixedFormatter(["10B", "1T", "100T", "10,000T"]))
-        panel.xaxis.set_minor_locator(NullLocator())
+        style.named_ticks(panel.xaxis, {1e10: "10B", 1e12: "1T", 1e14: "100T", 1e16: "10,000T"})
         panel.set_xlabel("N_cut (parameters)")
         panel.set_ylim(len(laws) - 0.5, -0.5)
-        panel.yaxis.set_major_locator(FixedLocator(list(range(len(laws)))))
-        panel.yaxis.set_major_formatter(FixedFormatter(laws))
+        style.named_ticks(panel.yaxis, dict(enumerate(laws)))
     axes[0].set_ylabel("law")
     for label, name in zip(axes[0].get_yticklabels(), laws, strict=True):
         label.set_fontweight("bold" if name == PUBLISHED else "normal")

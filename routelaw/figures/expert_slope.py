@@ -8,16 +8,10 @@ from matplotlib.lines import Line2D
 
 from routelaw.figures import style
 from routelaw.figures.figure import Figure
-from routelaw.figures.loss_curves import PlotStyle, by_size, routed_techniques, sizes_axis
-from routelaw.fitting import Points, fit_law, select_points
-from routelaw.laws.law import Array
+from routelaw.figures.loss_curves import routed_techniques, sizes_axis
+from routelaw.fitting import fit_law, select_points
+from routelaw.fitting.slopes import slopes_by_size
 from routelaw.runs.table import RunTable
-
-
-def slopes_by_size(points: Points) -> tuple[Array, Array]:
-    """(N, b): the slope of a power law in E fitted to each size alone."""
-    pairs = [(active, fit_law("experts", group).params["b"]) for _, active, group in by_size(points)]
-    return np.array([n for n, _ in pairs]), np.array([b for _, b in pairs])
 
 
 def draw(table: RunTable) -> Picture:
@@ -26,8 +20,8 @@ def draw(table: RunTable) -> Picture:
     for router in routed_techniques(table):
         points = select_points(table, router)
         selections.append(points)
-        active, slopes = slopes_by_size(points)
-        look: PlotStyle = {"color": style.router_colour(router), "marker": style.router_mark(router)}
+        active, slopes = np.array([row[1:] for row in slopes_by_size(points)]).T
+        look = style.router_look(router)
         axes.plot(active, slopes, linestyle="none", markersize=5, **look)
         joint = fit_law("bilinear", points).params
         line = np.geomspace(active.min(), active.max(), 20)

@@ -8,7 +8,6 @@ from typing import Literal
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Picture
-from matplotlib.ticker import FixedFormatter, FixedLocator, NullFormatter, NullLocator
 
 from routelaw.figures import style
 from routelaw.figures.figure import Figure
@@ -62,28 +61,27 @@ def draw_k_against_flops(table: RunTable) -> Picture:
     picture, axes = style.panels(3, width=3.5, height=3.3)
     _losses(axes[0], table, "active_params", 1e6)
     axes[0].set_xlabel("parameters N (millions)")
-    _named_ticks(axes[0], (15, 25, 55, 130, 370, 1300))
+    style.named_ticks(axes[0].xaxis, {v: f"{v:g}" for v in (15, 25, 55, 130, 370, 1300)})
     axes[0].legend(loc="lower left")
     _losses(axes[1], table, "flops_per_token", 1e9)
     _fronts(axes[1], table)
     axes[1].set_xlabel("forward GFLOPs per token F")
-    _named_ticks(axes[1], (0.1, 0.2, 0.5, 1, 2, 3))
+    style.named_ticks(axes[1].xaxis, {v: f"{v:g}" for v in (0.1, 0.2, 0.5, 1, 2, 3)})
     _excesses(axes[2], table)
-    for panel, letter in zip(axes, "abc", strict=True):
-        style.panel_letter(panel, letter)
+    style.letter_panels(axes)
     return picture
 
 
 def _losses(axes: Axes, table: RunTable, column: str, unit: float) -> None:
     """K = 1 as a line over sizes; from it, at the two sizes that have them, the models with K = 2 and 4 branch off."""
     dense, _ = families(table)
-    look = {"color": style.router_colour("dense"), "marker": style.router_mark("dense")}
+    look = style.router_look("dense")
     axes.plot(dense[1].x[column] / unit, dense[1].loss, label="Dense", **look)
     if column == "flops_per_token":  # widened models keep the N of the plain ones, so over N they would say nothing new
         flops = np.concatenate([dense[factor].x[column] for factor in FACTORS])
         loss = np.concatenate([dense[factor].loss for factor in FACTORS])
         axes.plot(flops / unit, loss, linestyle="", fillstyle="none", label="Dense, FFWs widened", **look)
-    look = {"color": style.router_colour(ROUTER), "marker": style.router_mark(ROUTER), "markersize": 5.5}
+    look = style.router_look(ROUTER, markersize=5.5)
     by_k = {k: routed_models(table, EXPERTS_DRAWN, k) for k in K_FILLINGS}
     for size in SIZES_COMPARED:
         branch = [points.where(points.size == size) for points in by_k.values()]
@@ -133,8 +131,7 @@ def _excesses(axes: Axes, table: RunTable) -> None:
     for size, line in zip(SIZES_COMPARED, ("--", "-"), strict=True):
         axes.plot([], [], color=style.GREY, linestyle=line, label=size)
     axes.set_xscale("log", base=2)
-    axes.xaxis.set_major_locator(FixedLocator([1, *FACTORS]))
-    axes.xaxis.set_major_formatter(FixedFormatter(["1", *map(str, FACTORS)]))
+    style.named_ticks(axes.xaxis, {factor: str(factor) for factor in (1, *FACTORS)})
     axes.set_xlabel("experts per token K, or times widened")
     axes.set_ylabel("loss over that of K = 1 at equal FLOPs (%)")
     axes.legend(loc="upper left")
@@ -148,13 +145,6 @@ def _excess(table: RunTable, experts: int | None, size: str, factor: int) -> flo
     point = others.where(others.size == size)
     excess_N = excess_at_equal_flops(point.x["flops_per_token"], point.loss, reference)
     return 100 * float(10 ** excess_N[0] - 1)
-
-
-def _named_ticks(axes: Axes, values: tuple[float, ...]) -> None:
-    axes.xaxis.set_major_locator(FixedLocator(list(values)))
-    axes.xaxis.set_major_formatter(FixedFormatter([f"{v:g}" for v in values]))
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_minor_formatter(NullFormatter())
 
 
 FIGURES = (

@@ -1,6 +1,6 @@
 """What a figure is: a name, where it stands in the paper, a caption, and a function from a run table to a picture.
 
-A module of this room that defines `FIGURES` (a tuple) takes part in `routelaw reproduce`; nothing else has to be told.
+A module of this package that defines `FIGURES` (a tuple) takes part in `routelaw reproduce`; nothing else has to know.
 """
 
 from __future__ import annotations

@@ -6,52 +6,43 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Picture
 from matplotlib.lines import Line2D
 
-from routelaw.figures import style
+from routelaw.figures import loss_curves, style
 from routelaw.figures.figure import Figure
-from routelaw.figures.loss_curves import (
-    PlotStyle,
-    by_size,
-    draw_law,
-    draw_points,
-    experts_axis,
-    legend_below,
-    loss_axes,
-    routed_techniques,
-    size_colours,
-)
 from routelaw.fitting import Fit, fit_law, select_points
 from routelaw.runs.table import RunTable
 
-SATURATED: PlotStyle = {"linestyle": ":", "linewidth": 1.6}
-BILINEAR: PlotStyle = {"linestyle": "-", "linewidth": 0.9, "color": style.GREY}
+SATURATED: loss_curves.LineStyle = {"linestyle": ":", "linewidth": 1.6}
+BILINEAR: loss_curves.LineStyle = {"linestyle": "-", "linewidth": 0.9, "color": style.GREY}
 
 
 def draw(table: RunTable) -> Picture:
-    selections = {router: select_points(table, router) for router in routed_techniques(table)}
-    colours = size_colours(*selections.values())
+    selections = {router: select_points(table, router) for router in loss_curves.routed_techniques(table)}
+    colours = loss_curves.size_colours(*selections.values())
     picture, axes = style.panels(len(selections) + 1, width=3.0, height=3.5, sharey=True)
     saturated = {router: fit_law("saturated", points) for router, points in selections.items()}
     for panel, (router, points) in zip(axes, selections.items(), strict=False):
-        draw_law(panel, fit_law("bilinear", points), **BILINEAR)
-        draw_law(panel, saturated[router], colours, **SATURATED)
-        draw_points(panel, points, colours)
+        loss_curves.draw_law(panel, fit_law("bilinear", points), **BILINEAR)
+        loss_curves.draw_law(panel, saturated[router], colours, **SATURATED)
+        loss_curves.draw_points(panel, points, colours)
         panel.set_title(style.router_label(router))
     draw_overlay(axes[-1], saturated)
-    loss_axes(*axes)
+    loss_curves.loss_axes(*axes)
     for panel in axes:
-        experts_axis(panel)
+        loss_curves.experts_axis(panel)
         panel.label_outer()
     axes[-1].set_xlim(left=0.3)
-    legend_below(picture, colours, {"saturated law": {"color": "black", **SATURATED}, "bilinear law": BILINEAR})
+    loss_curves.legend_below(
+        picture, colours, {"saturated law": {"color": "black", **SATURATED}, "bilinear law": BILINEAR}
+    )
     return picture
 
 
 def draw_overlay(axes: Axes, fits: dict[str, Fit]) -> None:
     """Predictions only, a colour per router: which one is lowest at each size and E."""
     for router, fit in fits.items():
-        draw_law(axes, fit, linestyle=":", linewidth=1.6, color=style.router_colour(router))
+        loss_curves.draw_law(axes, fit, linestyle=":", linewidth=1.6, color=style.router_colour(router))
     any_fit = next(iter(fits.values()))
-    for size, active, _ in by_size(any_fit.points):
+    for size, active, _ in any_fit.points.by_size():
         first = float(any_fit.predict(active_params=active, experts=1.0)[0])
         axes.annotate(size, (1, first), xytext=(-3, 0), textcoords="offset points", ha="right", va="center",
                       fontsize=7.5, color="#444444")  # fmt: skip

@@ -7,7 +7,6 @@ from functools import lru_cache
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Picture
-from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 
 from routelaw.figures import style
 from routelaw.figures.along_training import size_slopes
@@ -60,8 +59,7 @@ def draw_kaplan_fits(table: RunTable) -> Picture:
         panel.text(0.03, 0.03, errors, transform=panel.transAxes, fontsize=7.5)
     grid[0].legend(ncols=3, loc="upper right")
     _slopes(grid[3], table, fits)
-    for panel, letter in zip(grid, "abcd", strict=True):
-        style.panel_letter(panel, letter)
+    style.letter_panels(grid)
     return picture
 
 
@@ -74,9 +72,7 @@ def _curves(axes: Axes, fit: Fit, everything: Points) -> None:
         axes.plot(steps, fit.predict(active_params=own.x["active_params"][0], step=steps), color=shade, linewidth=1)
     axes.axvspan(fit.points.x["step"].min(), fit.points.x["step"].max(), color="#f2f2f2", zorder=0)
     axes.set_xscale("log")
-    axes.xaxis.set_major_locator(FixedLocator([1e4, 2e4, 5e4, 1e5, 2.5e5]))
-    axes.xaxis.set_major_formatter(FixedFormatter(["10", "20", "50", "100", "250"]))
-    axes.xaxis.set_minor_locator(NullLocator())
+    style.named_ticks(axes.xaxis, {1e4: "10", 2e4: "20", 5e4: "50", 1e5: "100", 2.5e5: "250"})
     axes.set_xlabel("step (thousands)")
     style.log_loss_axis(axes, (2.25, 2.5, 2.75, 3, 3.25, 3.5, 3.75))
     axes.set_ylim(2.1, 3.95)
@@ -85,10 +81,8 @@ def _curves(axes: Axes, fit: Fit, everything: Points) -> None:
 def _slopes(axes: Axes, table: RunTable, fits: dict[str, Fit]) -> None:
     """Measured a(S) beside what each fit implies: the form does let a change with S."""
     measured = size_slopes(table)
-    axes.plot(
-        measured.step_S / 1e3, measured.slope_S, linestyle="", marker=style.router_mark("dense"), color="#000000",
-        markersize=3, label="measured",
-    )  # fmt: skip
+    look = style.router_look("dense", markersize=3, label="measured")
+    axes.plot(measured.step_S / 1e3, measured.slope_S, linestyle="", **look)
     sizes = np.unique(fits["all steps"].points.x["active_params"])
     for name, fit in fits.items():
         slopes = [implied_slope(fit, sizes, step) for step in measured.step_S]

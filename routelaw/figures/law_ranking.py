@@ -2,106 +2,73 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Picture
-from matplotlib.ticker import FixedFormatter, FixedLocator
 
 from routelaw.figures import style
 from routelaw.figures.figure import Figure
+from routelaw.figures.loss_curves import PAPER_ROUTERS
 from routelaw.fitting.fit import Fit, fit_law
 from routelaw.fitting.points import select_points
-from routelaw.fitting.validation import held_out_residuals
+from routelaw.fitting.selection import comparable_laws, hold_out_sizes
 from routelaw.laws import all_laws
-from routelaw.laws.law import Law
-from routelaw.laws.power_sum import PowerSum
 from routelaw.runs.table import RunTable
 
-ROUTERS = ("s-base", "rl-r", "hash")
-MARKS = {"in_sample": ("|", "in sample"), "leave_size_out": ("o", "leave-size-out"), "largest": (">", "1.3B held out")}
-HOLD_OUT_SEARCHES = 16
-"""Starts followed for each size left out, beside the optimum of all. 100 find the same in five times the time."""
+MARKS = {
+    "in_sample": ("|", "in sample"),
+    "leave_size_out": ("o", "leave-size-out"),
+    "largest_size_out": (">", "1.3B held out"),
+}
 PUBLISHED = "saturated"
 """The paper's own law, set in bold."""
-
-
-@dataclass(frozen=True)
-class Errors:
-    """RMSLE, in log10 L."""
-
-    in_sample: float
-    leave_size_out: float
-    largest: float
-    """On the largest size, with that size left out."""
-
-
-def competing_laws() -> list[Law]:
-    """Laws of the final loss of all sizes and expert counts: not the dense law, nor one size, nor training curves."""
-    return [
-        law
-        for law in all_laws().values()
-        if not law.along_training and ("total_params" in law.inputs or {"active_params", "experts"} <= set(law.inputs))
-    ]
 
 
 @lru_cache(maxsize=1)
 def competing_fits(table: RunTable) -> dict[tuple[str, str], Fit]:
     """By (law, router): every competing law on the same points, K = 1 and R = 1/2, dense runs as E = 1."""
-    points = {router: select_points(table, router, mixed=False) for router in ROUTERS}
-    return {(law.name, router): fit_law(law, points[router]) for law in competing_laws() for router in ROUTERS}
+    points = {router: select_points(table, router, mixed=False) for router in PAPER_ROUTERS}
+    return {(law.name, router): fit_law(law, points[router]) for law in comparable_laws() for router in PAPER_ROUTERS}
 
 
 @lru_cache(maxsize=1)
-def ranking_errors(table: RunTable) -> dict[tuple[str, str], Errors]:
-    """In sample, each size out, and the largest out. Leave-one-out would cost most of the time and is not drawn."""
-    return {key: _errors(fit) for key, fit in competing_fits(table).items()}
-
-
-def _errors(fit: Fit) -> Errors:
-    if isinstance(fit.law, PowerSum):
-        fit = replace(fit, law=replace(fit.law, searches=min(fit.law.searches, HOLD_OUT_SEARCHES)))
-    residual_N = held_out_residuals(fit, fit.points.size)
-    largest_N = fit.points.size == fit.points.sizes[-1]
-    return Errors(
-        fit.rmsle, float(np.sqrt((residual_N**2).mean())), float(np.sqrt((residual_N[largest_N] ** 2).mean()))
-    )
+def ranking_errors(table: RunTable) -> dict[tuple[str, str], dict[str, float]]:
+    """In sample, each size out, and the largest out, by name. Leave-one-out would take most of the time and is not
+    drawn."""
+    found = {key: hold_out_sizes(fit).errors for key, fit in competing_fits(table).items()}
+    return {key: {name: e for name, e in errors.items() if e is not None} for key, errors in found.items()}
 
 
 def draw_law_ranking(table: RunTable) -> Picture:
-    picture, axes = style.panels(len(ROUTERS), width=3.9, height=3.4, sharex=True)
+    picture, axes = style.panels(len(PAPER_ROUTERS), width=3.9, height=3.4, sharex=True)
     errors = ranking_errors(table)
-    for panel, router in zip(axes, ROUTERS, strict=True):
+    for panel, router in zip(axes, PAPER_ROUTERS, strict=True):
         own = {law: e for (law, r), e in errors.items() if r == router}
-        _ranked(panel, router, dict(sorted(own.items(), key=lambda item: item[1].leave_size_out)))
-    axes[0].set_xlim(0, 1.05e4 * max(max(e.leave_size_out, e.largest) for e in errors.values()))
+        _ranked(panel, router, dict(sorted(own.items(), key=lambda item: item[1]["leave_size_out"])))
+    axes[0].set_xlim(0, 1.05e4 * max(max(e["leave_size_out"], e["largest_size_out"]) for e in errors.values()))
     for mark, label in MARKS.values():
         axes[0].plot([], [], linestyle="", marker=mark, color=style.GREY, markersize=5, label=label)
-    handles, labels = axes[0].get_legend_handles_labels()
-    picture.legend(handles, labels, loc="outside lower center", ncols=len(handles))
+    style.legend_of(axes[0], picture)
     return picture
 
 
-def _ranked(axes: Axes, router: str, errors: dict[str, Errors]) -> None:
+def _ranked(axes: Axes, router: str, errors: dict[str, dict[str, float]]) -> None:
     rows = np.arange(len(errors))
     colour = style.router_colour(router)
     for kind, (mark, _) in MARKS.items():
-        values = [1e4 * getattr(e, kind) for e in errors.values()]
+        values = [1e4 * e[kind] for e in errors.values()]
         main = kind == "leave_size_out"
         look = {"color": colour if main else style.GREY, "markersize": 6 if main or mark == "|" else 4.5}
         axes.plot(values, rows, linestyle="", marker=mark, zorder=3 if main else 2, **look)
-    ends = [(1e4 * e.in_sample, 1e4 * max(e.leave_size_out, e.largest)) for e in errors.values()]
+    ends = [(1e4 * e["in_sample"], 1e4 * max(e["leave_size_out"], e["largest_size_out"])) for e in errors.values()]
     axes.hlines(rows, [low for low, _ in ends], [high for _, high in ends], color="#cccccc", linewidth=0.9, zorder=1)
     for row, e in zip(rows, errors.values(), strict=True):
-        text = f"{1e4 * e.leave_size_out:.1f}"
-        axes.annotate(
-            text, (1e4 * e.leave_size_out, row), (0, 4), textcoords="offset points", ha="center", fontsize=6.5
-        )
+        at = 1e4 * e["leave_size_out"]
+        axes.annotate(f"{at:.1f}", (at, row), (0, 4), textcoords="offset points", ha="center", fontsize=6.5)
     laws = all_laws()
-    axes.yaxis.set_major_locator(FixedLocator(list(rows)))
-    axes.yaxis.set_major_formatter(FixedFormatter([f"{name} ({len(laws[name].parameters)})" for name in errors]))
+    style.named_ticks(axes.yaxis, {i: f"{name} ({len(laws[name].parameters)})" for i, name in enumerate(errors)})
     for label, name in zip(axes.get_yticklabels(), errors, strict=True):
         label.set_fontweight("bold" if name == PUBLISHED else "normal")
     axes.set_ylim(len(errors) - 0.5, -0.7)

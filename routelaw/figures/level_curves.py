@@ -22,13 +22,13 @@ from routelaw.figures.architecture_variants import (
     variant_points,
 )
 from routelaw.figures.figure import Figure
-from routelaw.figures.loss_curves import PlotStyle, metric_formatter, utilisation
+from routelaw.figures.loss_curves import LineStyle, metric_formatter, utilisation
 from routelaw.fitting import Points, fit_law
 from routelaw.laws.law import Array, Law
 from routelaw.runs.table import RunTable
 
 GRID = 70
-LOOKS: tuple[PlotStyle, ...] = (
+LOOKS: tuple[LineStyle, ...] = (
     {"color": "#0072B2", "linestyle": "-"},
     {"color": "#E69F00", "linestyle": "--"},
     {"color": "#CC79A7", "linestyle": ":"},
@@ -58,12 +58,11 @@ def draw(table: RunTable) -> Picture:
         label_axes(left, right, points)
         handles = [Line2D([], [], label=vary.label(value), **look) for value, look in plot_styles(vary).items()]
         right.legend(handles=handles, loc="center left", bbox_to_anchor=(1.02, 0.5))
-    for panel, letter in zip(axes, "abcd", strict=True):
-        style.panel_letter(panel, letter)
+    style.letter_panels(axes)
     return picture
 
 
-def plot_styles(vary: Variation) -> dict[float, PlotStyle]:
+def plot_styles(vary: Variation) -> dict[float, LineStyle]:
     usual = MAIN_K if vary.column == "k" else MAIN_FREQUENCY
     usual_first = sorted(vary.values, key=lambda value: value != usual)
     looks = dict(zip(usual_first, LOOKS, strict=True))

@@ -6,97 +6,70 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Picture
 
-from routelaw.figures import style
+from routelaw.figures import loss_curves, style
 from routelaw.figures.figure import Figure
-from routelaw.figures.loss_curves import (
-    Colours,
-    PlotStyle,
-    by_size,
-    draw_law,
-    draw_points,
-    expert_grid,
-    experts_axis,
-    legend_below,
-    loss_axes,
-    routed_techniques,
-    size_colours,
-)
 from routelaw.fitting import Points, fit_law, select_points
+from routelaw.fitting.slopes import affine_by_size
 from routelaw.laws.law import Array
 from routelaw.laws.saturation import EXPERTS
 from routelaw.runs.table import RunTable
 
-PER_SIZE: PlotStyle = {"linestyle": "--", "linewidth": 1.2}
-BILINEAR: PlotStyle = {"linestyle": ":", "linewidth": 1.7}
-SEPARABLE: PlotStyle = {"linestyle": "-", "linewidth": 0.9, "color": style.GREY}
+PER_SIZE: loss_curves.LineStyle = {"linestyle": "--", "linewidth": 1.2}
+BILINEAR: loss_curves.LineStyle = {"linestyle": ":", "linewidth": 1.7}
+SEPARABLE: loss_curves.LineStyle = {"linestyle": "-", "linewidth": 0.9, "color": style.GREY}
 
 
 def draw(table: RunTable) -> Picture:
-    selections = {router: select_points(table, router) for router in routed_techniques(table)}
-    colours = size_colours(*selections.values())
+    selections = {router: select_points(table, router) for router in loss_curves.routed_techniques(table)}
+    colours = loss_curves.size_colours(*selections.values())
     picture, axes = style.panels(len(selections), width=3.3, height=3.6, sharey=True)
     for panel, (router, points) in zip(axes, selections.items(), strict=True):
         separable = fit_law("separable", points)
         worst = np.abs(points.loss * (10**separable.residual_N - 1)).max()
-        draw_law(panel, separable, **SEPARABLE)
-        draw_law(panel, fit_law("bilinear", points), colours, **BILINEAR)
+        loss_curves.draw_law(panel, separable, **SEPARABLE)
+        loss_curves.draw_law(panel, fit_law("bilinear", points), colours, **BILINEAR)
         draw_per_size(panel, points, colours)
-        draw_points(panel, points, colours)
+        loss_curves.draw_points(panel, points, colours)
         panel.set_title(f"{style.router_label(router)} (separable misses by up to {worst:.2f})")
-        experts_axis(panel)
-    loss_axes(*axes)
+        loss_curves.experts_axis(panel)
+    loss_curves.loss_axes(*axes)
     for panel in axes:
         panel.label_outer()
     lines = {"power law of one size": {"color": "black", **PER_SIZE}, "bilinear": {"color": "black", **BILINEAR}}
-    legend_below(picture, colours, {**lines, "separable": SEPARABLE})
+    loss_curves.legend_below(picture, colours, {**lines, "separable": SEPARABLE})
     return picture
 
 
-def draw_per_size(axes: Axes, points: Points, colours: Colours) -> None:
-    grid = expert_grid(points)
-    for size, _, group in by_size(points):
+def draw_per_size(axes: Axes, points: Points, colours: loss_curves.Colours) -> None:
+    grid = loss_curves.expert_grid(points)
+    for size, _, group in points.by_size():
         axes.plot(grid, fit_law("experts", group).predict(experts=grid), color=colours[size], **PER_SIZE)
-
-
-def affine_by_size(x_N: Array, points: Points) -> tuple[dict[str, tuple[float, float]], dict[str, tuple[float, float]]]:
-    """(slope, intercept) of log L in x for every size: with slopes of their own, and with the one slope that fits best.
-
-    Every size keeps its own intercept in both; the shared slope is least squares on deviations from the sizes' means.
-    """
-    y_N = points.log_loss
-    means = {s: (x_N[points.size == s].mean(), y_N[points.size == s].mean()) for s in points.sizes}
-    own, covariances, variances = {}, [], []
-    for size, (x_mean, y_mean) in means.items():
-        dx, dy = x_N[points.size == size] - x_mean, y_N[points.size == size] - y_mean
-        covariances.append(dx @ dy)
-        variances.append(dx @ dx)
-        own[size] = (covariances[-1] / variances[-1], y_mean - covariances[-1] / variances[-1] * x_mean)
-    slope = sum(covariances) / sum(variances)
-    return own, {size: (slope, y_mean - slope * x_mean) for size, (x_mean, y_mean) in means.items()}
 
 
 def draw_affine(table: RunTable, router: str = "hash") -> Picture:
     points = select_points(table, router)
-    colours = size_colours(points)
+    colours = loss_curves.size_colours(points)
     saturated = fit_law("saturated", points).params
     start, ceiling = np.array([saturated["e_start"]]), np.array([saturated["e_max"]])
     picture, (left, right) = style.panels(2, width=3.9, height=3.6, sharey=True)
     effective = 10 ** EXPERTS.log_effective(points.x["experts"], start, ceiling)[0]
     draw_affine_panel(left, points, points.x["experts"], colours)
     draw_affine_panel(right, points, effective, colours)
-    experts_axis(left)
+    loss_curves.experts_axis(left)
     ticks = [2**i for i in range(10) if start[0] * 0.8 <= 2**i <= ceiling[0]]
     style.experts_axis(right, tuple(ticks))
     right.tick_params(axis="x", labelsize=7.5)
     right.set_xlabel("effective experts Ê (saturated)")
-    loss_axes(left, right)
+    loss_curves.loss_axes(left, right)
     for panel in (left, right):
         panel.label_outer()
-    legend_below(picture, colours, {"slope of its own": {"color": "black", **PER_SIZE}, "shared slope": SEPARABLE})
+    loss_curves.legend_below(
+        picture, colours, {"slope of its own": {"color": "black", **PER_SIZE}, "shared slope": SEPARABLE}
+    )
     return picture
 
 
-def draw_affine_panel(axes: Axes, points: Points, x_N: Array, colours: Colours) -> None:
+def draw_affine_panel(axes: Axes, points: Points, x_N: Array, colours: loss_curves.Colours) -> None:
     log_x = np.log10(x_N)
     own, shared = affine_by_size(log_x, points)
     ends = np.geomspace(x_N.min(), x_N.max(), 20)
@@ -107,9 +80,9 @@ def draw_affine_panel(axes: Axes, points: Points, x_N: Array, colours: Colours) 
         ]
         errors.append(f"{np.sqrt(np.mean(np.square(misses))) * 1e4:.0f}")
         for size, (slope, intercept) in lines.items():
-            full: PlotStyle = {"color": colours[size], **look}
+            full: loss_curves.LineStyle = {"color": colours[size], **look}
             axes.plot(ends, 10 ** (slope * np.log10(ends) + intercept), **full)
-    for size, _, group in by_size(points):
+    for size, _, group in points.by_size():
         axes.plot(x_N[points.size == size], group.loss, linestyle="none", marker=style.router_mark(points.router),
                   color=colours[size], zorder=3)  # fmt: skip
     axes.set_title(f"RMSLE (1e-4): own slopes {errors[1]}, shared {errors[0]}")

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Picture
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, MaxNLocator, NullLocator
+from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
 from routelaw.figures import style
 from routelaw.fitting import Fit, Points
@@ -19,7 +19,7 @@ from routelaw.runs.table import RunTable
 PAPER_ROUTERS = ("s-base", "rl-r", "hash")
 CURVE_POINTS = 60
 
-PlotStyle = dict[str, Any]
+LineStyle = dict[str, Any]
 """Keywords of a line: how it looks."""
 Colours = dict[str, tuple[float, float, float, float]]
 Abscissa = Callable[[Points], Array]
@@ -51,19 +51,12 @@ def size_colours(*selections: Points) -> Colours:
     return dict(zip(sizes, style.shades(len(sizes)), strict=True))
 
 
-def by_size(points: Points) -> Iterator[tuple[str, float, Points]]:
-    """Each size with its active parameters and its points, smallest first."""
-    for size in points.sizes:
-        group = points.where(points.size == size)
-        yield size, float(group.x["active_params"][0]), group
-
-
 def draw_points(
     axes: Axes, points: Points, colours: Colours, x_of: Abscissa = experts, *, joined: bool = False
 ) -> None:
     """The measured losses. The router's mark for all, since a dense run stands here as its E = 1."""
     mark = style.router_mark(points.router)
-    for size, _, group in by_size(points):
+    for size, _, group in points.by_size():
         if joined:
             axes.plot(x_of(group), group.loss, color=colours[size], linewidth=1.0, alpha=0.8)
         axes.plot(x_of(group), group.loss, linestyle="none", marker=mark, color=colours[size], zorder=3)
@@ -76,8 +69,8 @@ def expert_grid(points: Points) -> Array:
 def draw_law(axes: Axes, fit: Fit, colours: Colours | None = None, **line) -> None:
     """A law in (N, E) along E for every size of its points; in the sizes' colours unless `line` names one."""
     grid = expert_grid(fit.points)
-    for size, active, _ in by_size(fit.points):
-        colour: PlotStyle = {"color": colours[size]} if colours else {}
+    for size, active, _ in fit.points.by_size():
+        colour: LineStyle = {"color": colours[size]} if colours else {}
         axes.plot(grid, fit.predict(active_params=active, experts=grid), **colour, **line)
 
 
@@ -113,9 +106,7 @@ def sizes_axis(axes: Axes, *selections: Points) -> None:
     """Logarithmic N with the trained sizes named."""
     sizes = {n: s for p in selections for n, s in zip(p.x["active_params"], p.size, strict=True)}
     axes.set_xscale("log")
-    axes.xaxis.set_major_locator(FixedLocator(sorted(sizes)))
-    axes.xaxis.set_major_formatter(FixedFormatter([str(sizes[n]) for n in sorted(sizes)]))
-    axes.xaxis.set_minor_locator(NullLocator())
+    style.named_ticks(axes.xaxis, {n: str(sizes[n]) for n in sorted(sizes)})
     axes.set_xlabel("active parameters N")
 
 
@@ -145,7 +136,7 @@ def params_axis(axes: Axes, label: str) -> None:
     axes.set_xlabel(label)
 
 
-def legend_below(picture: Picture, colours: Colours, lines: dict[str, PlotStyle], mark: str = "o") -> None:
+def legend_below(picture: Picture, colours: Colours, lines: dict[str, LineStyle], mark: str = "o") -> None:
     """Sizes and kinds of line in one row under the panels, where nothing is drawn."""
     handles = [Line2D([], [], color=c, marker=mark, linestyle="none", label=s) for s, c in colours.items()]
     handles += [Line2D([], [], label=label, **look) for label, look in lines.items()]

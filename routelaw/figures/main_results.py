@@ -8,18 +8,8 @@ from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure as Picture
 from matplotlib.ticker import FixedFormatter, FixedLocator, LogLocator, MaxNLocator, NullFormatter
 
-from routelaw.figures import style
+from routelaw.figures import loss_curves, style
 from routelaw.figures.figure import Figure
-from routelaw.figures.loss_curves import (
-    PAPER_ROUTERS,
-    draw_law,
-    draw_points,
-    experts_axis,
-    loss_axes,
-    params_axis,
-    routed_techniques,
-    size_colours,
-)
 from routelaw.fitting import Fit, Points, fit_law, select_points
 from routelaw.laws import equivalence
 from routelaw.laws.law import Array
@@ -33,23 +23,22 @@ GRID = 80
 def draw(table: RunTable) -> Picture:
     picture, (left, middle, right) = style.panels(3, width=3.6, height=3.5)
     picture.set_layout_engine("constrained", w_pad=0.1)
-    techniques = routed_techniques(table)
+    techniques = loss_curves.routed_techniques(table)
     fits = {router: fit_law("saturated", select_points(table, router)) for router in techniques}
-    shown = fits[PAPER_ROUTERS[0] if PAPER_ROUTERS[0] in fits else techniques[0]]
+    shown = fits[loss_curves.PAPER_ROUTERS[0] if loss_curves.PAPER_ROUTERS[0] in fits else techniques[0]]
     draw_sizes(left, shown)
     draw_levels(middle, shown)
     draw_effective(right, fits)
-    for axes, letter in zip((left, middle, right), "abc", strict=True):
-        style.panel_letter(axes, letter)
+    style.letter_panels((left, middle, right))
     return picture
 
 
 def draw_sizes(axes: Axes, fit: Fit) -> None:
-    colours = size_colours(fit.points)
-    draw_law(axes, fit, colours, linestyle=":")
-    draw_points(axes, fit.points, colours)
-    experts_axis(axes)
-    loss_axes(axes)
+    colours = loss_curves.size_colours(fit.points)
+    loss_curves.draw_law(axes, fit, colours, linestyle=":")
+    loss_curves.draw_points(axes, fit.points, colours)
+    loss_curves.experts_axis(axes)
+    loss_curves.loss_axes(axes)
     axes.set_title(f"{style.router_label(fit.points.router)}, by size N")
     # Named where the curves end: sizes come in the order of their losses, so the names cannot collide.
     last = fit.points.x["experts"].max()
@@ -71,7 +60,7 @@ def draw_levels(axes: Axes, fit: Fit) -> None:
     experts = np.geomspace(1, 1.3 * most, GRID)
     loss = fit.predict(active_params=np.tile(sizes, GRID), experts=np.repeat(experts, GRID)).reshape(GRID, GRID)
     # Scales before contours: labels of level curves are placed where the curves stand at that moment.
-    params_axis(axes, "active parameters N")
+    loss_curves.params_axis(axes, "active parameters N")
     experts_scale(axes, most)
     levels = MaxNLocator(12, steps=[1, 2, 5, 10]).tick_values(points.loss.min(), points.loss.max())
     scale = LogNorm(points.loss.min(), points.loss.max())
@@ -119,18 +108,17 @@ def draw_effective(axes: Axes, fits: dict[str, Fit]) -> None:
     for router, fit in fits.items():
         routed = fit.points.where(~fit.points.dense)
         effective = effective_sizes(fit, routed)
-        colour, name = style.router_colour(router), style.router_label(router)
-        axes.plot(effective, routed.loss, linestyle="none", marker=style.router_mark(router), color=colour,
-                  markersize=3.2, alpha=0.75, label=name)  # fmt: skip
+        look = style.router_look(router, markersize=3.2, alpha=0.75, label=style.router_label(router))
+        axes.plot(effective, routed.loss, linestyle="none", **look)
         line = np.geomspace(fit.points.x["active_params"].min(), effective.max(), 30)
-        axes.plot(line, fit.predict(active_params=line, experts=1.0), color=colour, linewidth=1.0)
+        axes.plot(line, fit.predict(active_params=line, experts=1.0), color=look["color"], linewidth=1.0)
     first = next(iter(fits.values()))
     dense = first.points.where(first.points.dense)
-    axes.plot(dense.x["active_params"], dense.loss, linestyle="none", marker=style.router_mark("dense"),
-              color=style.router_colour("dense"), label=style.router_label("dense"), zorder=4)  # fmt: skip
-    params_axis(axes, "effective parameters N̄ (dense: N)")
+    look = style.router_look("dense", label=style.router_label("dense"), zorder=4)
+    axes.plot(dense.x["active_params"], dense.loss, linestyle="none", **look)
+    loss_curves.params_axis(axes, "effective parameters N̄ (dense: N)")
     axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 3.0)))
-    loss_axes(axes)
+    loss_curves.loss_axes(axes)
     axes.set_title("dense and routed on one power law")
     axes.legend(loc="upper right")
 

@@ -7,7 +7,6 @@ from fractions import Fraction
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Picture
-from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 
 from routelaw.figures import style
 from routelaw.figures.figure import Figure
@@ -30,9 +29,7 @@ def frequency_points(table: RunTable, router: str, size: str, variant: str = "")
 def frequency_axis(axes: Axes, frequencies: tuple[Fraction, ...]) -> None:
     """Logarithmic R, its values named as fractions of the blocks."""
     axes.set_xscale("log", base=2)
-    axes.xaxis.set_major_locator(FixedLocator([float(f) for f in frequencies]))
-    axes.xaxis.set_major_formatter(FixedFormatter([str(f) for f in frequencies]))
-    axes.xaxis.set_minor_locator(NullLocator())
+    style.named_ticks(axes.xaxis, {float(f): str(f) for f in frequencies})
     axes.set_xlabel("share of blocks routed R")
 
 
@@ -47,15 +44,9 @@ def draw_routing_frequency(table: RunTable) -> Picture:
         for router in ROUTERS:
             for size, (line, filling) in SIZE_LOOKS.items():
                 points = frequency_points(table, router, size)
-                plot_over_frequency(
-                    panel,
-                    points.where(points.x["experts"] == experts),
-                    color=style.router_colour(router),
-                    marker=style.router_mark(router),
-                    linestyle=line,
-                    fillstyle=filling,
-                    label=f"{style.router_label(router)} {size}",
-                )
+                look = style.router_look(router, linestyle=line, fillstyle=filling)
+                chosen, label = points.where(points.x["experts"] == experts), f"{style.router_label(router)} {size}"
+                plot_over_frequency(panel, chosen, label=label, **look)
         frequency_axis(panel, tuple(Fraction(1, n) for n in (12, 8, 4, 2, 1)))
         panel.set_title(f"E = {experts}")
     axes[0].set_ylabel("validation loss (nats per token)")
@@ -74,21 +65,14 @@ def draw_one_routed_layer(table: RunTable) -> Picture:
             for routed, line, filling in ((1, "-", "full"), (blocks // 2, ":", "none")):
                 alone = np.isclose(points.x["routing_frequency"], routed / blocks)
                 chosen = points.where(alone & np.isin(points.x["experts"], EXPERTS))
-                panel.plot(
-                    chosen.x["experts"],
-                    chosen.loss,
-                    color=style.router_colour(router),
-                    marker=style.router_mark(router),
-                    linestyle=line,
-                    fillstyle=filling,
-                    label=f"{style.router_label(router)}, {'one block' if routed == 1 else 'every other block'}",
-                )
+                look = style.router_look(router, linestyle=line, fillstyle=filling)
+                label = f"{style.router_label(router)}, {'one block' if routed == 1 else 'every other block'}"
+                panel.plot(chosen.x["experts"], chosen.loss, label=label, **look)
         style.experts_axis(panel, EXPERTS)
         panel.set_xlim(6, 340)
         panel.set_title(f"{size} ({blocks} blocks)")
         panel.set_ylabel("validation loss (nats per token)")
-    handles, labels = axes[0].get_legend_handles_labels()
-    picture.legend(handles, labels, loc="outside lower center", ncols=len(handles))
+    style.legend_of(axes[0], picture)
     return picture
 
 

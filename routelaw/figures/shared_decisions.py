@@ -19,13 +19,14 @@ FREQUENCIES = tuple(Fraction(1, n) for n in (8, 4, 2, 1))
 
 def draw_shared_decisions(table: RunTable) -> Picture:
     picture, axes = style.panels(len(EXPERTS), width=3.3, height=3.0, sharey=True)
-    series = [(r, "", style.router_colour(r), style.router_mark(r), style.router_label(r)) for r in ROUTERS]
-    series.append(("s-base", SHARED_DECISIONS, style.GREY, "o", "S-BASE, decisions shared"))
+    series = [(r, "", style.router_look(r, label=style.router_label(r))) for r in ROUTERS]
+    shared = {"color": style.GREY, "marker": "o", "label": "S-BASE, decisions shared"}
+    series.append(("s-base", SHARED_DECISIONS, shared))
     for panel, experts in zip(axes, EXPERTS, strict=True):
-        for router, variant, colour, mark, label in series:
+        for router, variant, look in series:
             points = frequency_points(table, router, SIZE, variant)
             chosen = points.where(points.x["experts"] == experts)
-            plot_over_frequency(panel, chosen, color=colour, marker=mark, label=label)
+            plot_over_frequency(panel, chosen, **look)
         frequency_axis(panel, FREQUENCIES)
         panel.set_title(f"{SIZE}, E = {experts}")
     axes[0].set_ylabel("validation loss (nats per token)")

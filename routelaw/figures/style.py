@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib import colormaps
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure as Picture
-from matplotlib.ticker import FixedFormatter, FixedLocator, NullFormatter
+from matplotlib.ticker import FixedFormatter, FixedLocator, NullFormatter, NullLocator
 
 # Okabe & Ito's palette.
 ROUTER_COLOURS = {
@@ -62,6 +64,11 @@ def router_mark(router: str) -> str:
     return ROUTER_MARKS.get(router, "X")
 
 
+def router_look(router: str, **more: Any) -> dict[str, Any]:
+    """Keywords of a line or of marks."""
+    return {"color": router_colour(router), "marker": router_mark(router), **more}
+
+
 def router_label(router: str) -> str:
     return {"dense": "Dense", "switch": "Switch"}.get(router, router.upper())
 
@@ -78,6 +85,13 @@ def panels(
     picture = Picture(figsize=(width * columns, height * rows), layout="constrained")
     axes = picture.subplots(rows, columns, squeeze=False, **options)
     return picture, axes.ravel()
+
+
+def named_ticks(axis: Axis, names: Mapping[float, str]) -> None:
+    """Ticks at these values, and nowhere else, with these names."""
+    axis.set_major_locator(FixedLocator(list(names)))
+    axis.set_major_formatter(FixedFormatter(list(names.values())))
+    axis.set_minor_locator(NullLocator())
 
 
 def experts_axis(axes: Axes, values: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)) -> None:
@@ -100,3 +114,15 @@ def log_loss_axis(axes: Axes, ticks: tuple[float, ...], label: str = "validation
 
 def panel_letter(axes: Axes, letter: str) -> None:
     axes.set_title(f"({letter})", loc="left", fontweight="bold")
+
+
+def letter_panels(panels: Sequence[Axes] | np.ndarray) -> None:
+    """(a), (b), (c) and so on."""
+    for axes, letter in zip(panels, "abcdefgh", strict=False):
+        panel_letter(axes, letter)
+
+
+def legend_of(axes: Axes, picture: Picture) -> None:
+    """What is named in one panel, in a row under all of them."""
+    handles, labels = axes.get_legend_handles_labels()
+    picture.legend(handles, labels, loc="outside lower center", ncols=len(handles))

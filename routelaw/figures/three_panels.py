@@ -6,38 +6,26 @@ from functools import partial
 
 from matplotlib.figure import Figure as Picture
 
-from routelaw.figures import style
+from routelaw.figures import loss_curves, style
 from routelaw.figures.figure import Figure
-from routelaw.figures.loss_curves import (
-    draw_points,
-    experts,
-    experts_axis,
-    legend_below,
-    loss_axes,
-    params_axis,
-    size_colours,
-    total_params,
-    utilisation,
-    utilisation_axis,
-)
 from routelaw.fitting import select_points
 from routelaw.runs.table import RunTable
 
 
 def draw(table: RunTable, router: str) -> Picture:
     points = select_points(table, router)
-    colours = size_colours(points)
+    colours = loss_curves.size_colours(points)
     picture, axes = style.panels(3, width=3.3, height=3.4, sharey=True)
-    for panel, x_of in zip(axes, (experts, total_params, utilisation), strict=True):
-        draw_points(panel, points, colours, x_of, joined=True)
-    loss_axes(*axes)
-    experts_axis(axes[0])
-    params_axis(axes[1], "total parameters P")
-    utilisation_axis(axes[2])
+    for panel, x_of in zip(axes, (loss_curves.experts, loss_curves.total_params, loss_curves.utilisation), strict=True):
+        loss_curves.draw_points(panel, points, colours, x_of, joined=True)
+    loss_curves.loss_axes(*axes)
+    loss_curves.experts_axis(axes[0])
+    loss_curves.params_axis(axes[1], "total parameters P")
+    loss_curves.utilisation_axis(axes[2])
     axes[0].set_title(style.router_label(router))
     for panel in axes:
         panel.label_outer()
-    legend_below(picture, colours, {}, mark=style.router_mark(router))
+    loss_curves.legend_below(picture, colours, {}, mark=style.router_mark(router))
     return picture
 
 

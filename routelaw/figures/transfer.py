@@ -7,19 +7,19 @@ from functools import lru_cache
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Picture
-from matplotlib.ticker import FixedFormatter, FixedLocator, MaxNLocator, MultipleLocator, NullLocator
+from matplotlib.ticker import MaxNLocator, MultipleLocator
 
 from routelaw.figures import style
 from routelaw.figures.figure import Figure
+from routelaw.figures.loss_curves import PAPER_ROUTERS
 from routelaw.fitting.fit import Fit, fit_law
-from routelaw.fitting.intervals import Draws, bootstrap
+from routelaw.fitting.intervals import Draws, bootstrap, parameter_quantities
 from routelaw.fitting.points import select_points
-from routelaw.fitting.quantities import parameter_quantities
 from routelaw.laws import get_law
 from routelaw.laws.law import Array
 from routelaw.runs.table import RunTable
 
-TASKS = {
+CORPORA = {
     "loss_validation": "Validation",
     "loss_lambada": "LAMBADA",
     "loss_pile": "The Pile",
@@ -27,7 +27,6 @@ TASKS = {
     "loss_wikitext103": "WikiText-103",
     "loss_c4": "C4",
 }
-ROUTERS = ("s-base", "rl-r", "hash")
 MEANINGS = {"a": "a, slope in log N", "b": "b, slope in log E", "c": "c, interaction"}
 SIZES = (15e6, 25e6, 55e6, 130e6, 370e6, 1.3e9)
 OFFSETS = {"dense": 0.27, "s-base": 0.09, "rl-r": -0.09, "hash": -0.27}
@@ -36,9 +35,9 @@ OFFSETS = {"dense": 0.27, "s-base": 0.09, "rl-r": -0.09, "hash": -0.27}
 @lru_cache(maxsize=1)
 def transfer_fits(table: RunTable) -> dict[tuple[str, str], Fit]:
     """By (router, loss column): bilinear without dense runs, E ≥ 2, which is the convention of the printed table."""
-    fits = {("dense", task): fit_law("dense", select_points(table, "dense", target=task)) for task in TASKS}
-    for router in ROUTERS:
-        for task in TASKS:
+    fits = {("dense", task): fit_law("dense", select_points(table, "dense", target=task)) for task in CORPORA}
+    for router in PAPER_ROUTERS:
+        for task in CORPORA:
             points = select_points(table, router, target=task, include_dense=False)
             fits[router, task] = fit_law("bilinear", points.where(points.x["experts"] >= 2))
     return fits
@@ -49,34 +48,30 @@ def draw_transfer_coefficients(table: RunTable) -> Picture:
     fits = transfer_fits(table)
     draws = {key: bootstrap(fit) for key, fit in fits.items()}
     for panel, (name, meaning) in zip(axes, MEANINGS.items(), strict=True):
-        for router in ("dense", *ROUTERS):
+        for router in ("dense", *PAPER_ROUTERS):
             if name in get_law("dense" if router == "dense" else "bilinear").names:
                 _coefficient(panel, router, name, fits, draws)
         panel.set_xlabel(meaning)
         panel.xaxis.set_major_locator(MaxNLocator(5))
-        panel.yaxis.set_major_locator(FixedLocator(list(range(len(TASKS)))))
-        panel.yaxis.set_major_formatter(FixedFormatter(list(TASKS.values())))
-        panel.set_ylim(len(TASKS) - 0.5, -0.5)
+        style.named_ticks(panel.yaxis, dict(enumerate(CORPORA.values())))
+        panel.set_ylim(len(CORPORA) - 0.5, -0.5)
         panel.grid(visible=False, axis="y")
-        for row in range(1, len(TASKS)):
+        for row in range(1, len(CORPORA)):
             panel.axhline(row - 0.5, color="#e6e6e6", linewidth=0.6)
     axes[0].set_ylabel("corpus")
-    handles, labels = axes[0].get_legend_handles_labels()
-    picture.legend(handles, labels, loc="outside lower center", ncols=len(handles))
+    style.legend_of(axes[0], picture)
     return picture
 
 
 def _coefficient(axes: Axes, router: str, name: str, fits: dict[tuple[str, str], Fit], draws: dict) -> None:
     """One coefficient of one router on every corpus, with its interval, and the validation value as a line down."""
-    colour = style.router_colour(router)
-    axes.axvline(fits[router, "loss_validation"].params[name], color=colour, linewidth=0.7, linestyle=":")
-    rows = np.arange(len(TASKS)) - OFFSETS[router]
-    values = np.array([fits[router, task].params[name] for task in TASKS])
-    ends = np.array([_interval(draws[router, task], name) for task in TASKS])
-    axes.hlines(rows, ends[:, 0], ends[:, 1], color=colour, linewidth=0.9)
-    axes.plot(
-        values, rows, linestyle="", marker=style.router_mark(router), color=colour, label=style.router_label(router)
-    )
+    look = style.router_look(router, label=style.router_label(router))
+    axes.axvline(fits[router, "loss_validation"].params[name], color=look["color"], linewidth=0.7, linestyle=":")
+    rows = np.arange(len(CORPORA)) - OFFSETS[router]
+    values = np.array([fits[router, task].params[name] for task in CORPORA])
+    ends = np.array([_interval(draws[router, task], name) for task in CORPORA])
+    axes.hlines(rows, ends[:, 0], ends[:, 1], color=look["color"], linewidth=0.9)
+    axes.plot(values, rows, linestyle="", **look)
 
 
 def _interval(draws: Draws, name: str) -> tuple[float, float]:
@@ -88,10 +83,10 @@ def _interval(draws: Draws, name: str) -> tuple[float, float]:
 def draw_transfer_slopes(table: RunTable) -> Picture:
     picture, grid = style.panels(3, rows=4, width=2.6, height=2.15)
     fits = transfer_fits(table)
-    by_size, by_experts = grid[: len(TASKS)], grid[len(TASKS) :]
+    by_size, by_experts = grid[: len(CORPORA)], grid[len(CORPORA) :]
     sizes, experts = np.geomspace(SIZES[0], SIZES[-1], 60), np.geomspace(2, 512, 60)
-    for column, (task, title) in enumerate(TASKS.items()):
-        for router in ROUTERS:
+    for column, (task, title) in enumerate(CORPORA.items()):
+        for router in PAPER_ROUTERS:
             p = fits[router, task].params
             look = {"color": style.router_colour(router), "label": style.router_label(router)}
             by_size[column].plot(sizes, p["b"] + p["c"] * np.log10(sizes), **look)
@@ -101,9 +96,7 @@ def draw_transfer_slopes(table: RunTable) -> Picture:
         by_size[column].set_title(title)
         by_experts[column].set_title(title)
         by_size[column].set_xscale("log")
-        by_size[column].xaxis.set_major_locator(FixedLocator([15e6, 130e6, 1.3e9]))
-        by_size[column].xaxis.set_major_formatter(FixedFormatter(["15M", "130M", "1.3B"]))
-        by_size[column].xaxis.set_minor_locator(NullLocator())
+        style.named_ticks(by_size[column].xaxis, {15e6: "15M", 130e6: "130M", 1.3e9: "1.3B"})
         by_size[column].set_xlabel("parameters N")
         style.experts_axis(by_experts[column], (2, 8, 32, 128, 512))
     _same_span(by_size)
@@ -111,8 +104,7 @@ def draw_transfer_slopes(table: RunTable) -> Picture:
     for first in (0, 3):
         by_size[first].set_ylabel("b(N) = ∂ log L / ∂ log E")
         by_experts[first].set_ylabel("a(E) = ∂ log L / ∂ log N")
-    handles, labels = by_experts[0].get_legend_handles_labels()
-    picture.legend(handles, labels, loc="outside lower center", ncols=len(handles))
+    style.legend_of(by_experts[0], picture)
     return picture
 
 

@@ -1,4 +1,7 @@
-"""A whole table compared: the laws on every router, and the routers under one law. The statistics are in compare.py."""
+"""Routers under one law, and a whole table compared: the laws on every router, and the routers under one of them.
+
+Routers are compared by refitting all of them to the same resampled sizes, so that what sizes share cancels.
+"""
 
 from __future__ import annotations
 
@@ -7,22 +10,99 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from routelaw.errors import InputError
-from routelaw.fitting.compare import Ranked, RouterComparison, Skipped, comparable_laws, compare_routers, rank_laws
-from routelaw.fitting.extrapolation import extrapolation
-from routelaw.fitting.fit import fit_law
-from routelaw.fitting.fit_report import reference_point
-from routelaw.fitting.intervals import DEFAULT_LEVEL
-from routelaw.fitting.points import has_finished, knows_routing, select_points
-from routelaw.formatting import html_lines, html_table, text_table
+from routelaw.fitting.fit import Fit, fit_law, is_determined
+from routelaw.fitting.fit_report import FitReport, extrapolation, reference_point
+from routelaw.fitting.intervals import DEFAULT_LEVEL, probability_larger, refit, resample_counts, stretched_ends
+from routelaw.fitting.points import has_finished, in_size_and_experts, knows_routing, select_points
+from routelaw.fitting.selection import Ranked, Skipped, comparable_laws, mean_error, rank_laws
+from routelaw.fitting.validation import error_e4
+from routelaw.formatting import html_lines, html_table, number, text_table
 from routelaw.laws import get_law
 from routelaw.laws.equivalence import check_law
-from routelaw.laws.law import Law
+from routelaw.laws.law import Array, Law
 from routelaw.runs.table import RunTable
 from routelaw.specs.names import DENSE, canonical_router
 
 USUAL_EXPERTS = 64
 """E at which routers are compared unless told otherwise."""
+LAW_COLUMNS = ("law", "params", "in sample", "one out", "size out", "interval", "largest out", "against the best")
+
+
+@dataclass(frozen=True, eq=False)
+class RouterComparison:
+    """Routers under one law at one point, best first."""
+
+    law: Law
+    at: dict[str, float]
+    routers: list[str]
+    loss: dict[str, float]
+    interval: dict[str, tuple[float, float]]
+    better_probability: dict[tuple[str, str], float]
+    """(first, second) -> probability that the first has the lower loss."""
+
+
+def compare_routers(
+    fits: Mapping[str, Fit],
+    at: Mapping[str, float],
+    *,
+    level: float = DEFAULT_LEVEL,
+    draws: int = 1000,
+    seed: int = 0,
+) -> RouterComparison:
+    """Predicted losses at a point, refitted jointly to the same resampled sizes, so that what sizes share cancels.
+
+    >>> fits = {name: rl.fit_law("bilinear", rl.select_points(table, name)) for name in ("s-base", "hash")}
+    >>> rl.compare_routers(fits, {"active_params": 60e6, "experts": 32}, draws=100).routers
+    ['s-base', 'hash']
+    """
+    law = next(iter(fits.values())).law
+    x = {name: np.array([at[name]], dtype=float) for name in law.inputs}
+    sizes = sorted({s for fit in fits.values() for s in fit.points.sizes})
+    counts_RS = _common_resamples(fits, sizes, draws, seed)
+    loss, interval, drawn = {}, {}, {}
+    for router, fit in fits.items():
+        column_N = np.array([sizes.index(s) for s in fit.points.size])
+        log_R = law.log_loss(refit(fit, counts_RS[:, column_N]), x)[:, 0]
+        estimate = float(law.log_loss(fit.params_BP, x)[0, 0])
+        low, high = stretched_ends(estimate, log_R, len(sizes), level)
+        loss[router], interval[router], drawn[router] = 10.0**estimate, (10.0**low, 10.0**high), log_R
+    order = sorted(loss, key=loss.__getitem__)
+    better = {(p, q): probability_larger(drawn[q], drawn[p], len(sizes)) for p in order for q in order if p != q}
+    return RouterComparison(law, dict(at), order, loss, interval, better)
+
+
+def _common_resamples(fits: Mapping[str, Fit], sizes: list[str], draws: int, seed: int) -> Array:
+    """Draws of sizes that determine the law for every router, (R, sizes)."""
+    if len(sizes) < 3:
+        raise InputError(f"comparing routers needs at least 3 sizes to resample, not {len(sizes)}.")
+
+    def determined(drawn_S: Array) -> bool:
+        drawn = np.array(sizes, object)[drawn_S]
+        return all(is_determined(fit, np.isin(fit.points.size, drawn)) for fit in fits.values())
+
+    counts_RS = resample_counts(len(sizes), draws, determined, np.random.default_rng(seed))
+    if counts_RS is None:
+        raise InputError("no resample of these sizes determines the law for every router.")
+    return counts_RS
+
+
+def compare_techniques(judged: Mapping[str, FitReport], level: float) -> RouterComparison | None:
+    """At the largest size and E that all techniques were trained with; None where sizes cannot be resampled."""
+    usable = {key: j.fit for key, j in judged.items() if j.validation.leave_size_out is not None}
+    if len(usable) < 2:
+        return None
+    seen = [set(zip(f.points.x["active_params"], f.points.x["experts"], strict=True)) for f in usable.values()]
+    routed = [pair for pair in set.intersection(*seen) if pair[1] > 1]
+    if not routed:
+        return None
+    active, experts = max(routed)
+    try:
+        return compare_routers(usable, {"active_params": active, "experts": experts}, level=level)
+    except InputError:
+        return None
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,6 +116,16 @@ class LawRanking:
     left_out: tuple[str, ...]
     warnings: tuple[str, ...]
 
+    def sentences(self) -> list[str]:
+        """What was left out, and warnings. What holds for the points holds for every law, and is said once."""
+        said = [f"  {self.router}: left out: {'; '.join(self.left_out)}."] if self.left_out else []
+        said += [f"  {s.law} left out: {s.reason}" for s in self.skipped]
+        said += [f"! {self.router}: {warning}" for warning in self.warnings]
+        for r in self.laws:
+            own = (*r.fit.warnings, *r.validation.warnings)
+            said += [f"! {r.fit.law.name}: {warning}" for warning in own if warning not in self.warnings]
+        return said
+
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
@@ -43,8 +133,8 @@ class Comparison:
 
     >>> found = rl.compare(table, laws=["bilinear", "separable"], experts=8)
     >>> print(found)
-    s-base: laws by leave-size-out error (log10 L, ×1e-4)
-    law        parameters  size out  against the best
+    s-base: laws by leave-size-out error (log10 L, ×1e-4; 90% intervals over sizes)
+    law        params  in sample  one out  size out  interval ...
     ...
     >>> found.routers.routers[0], found.routers.at["experts"]
     ('s-base', 8)
@@ -58,33 +148,29 @@ class Comparison:
     """None where there is one router, or no law with an error on unseen sizes for all of them."""
 
     def __repr__(self) -> str:
-        return "\n".join(line for title, table, lines in self._parts() for line in (title, text_table(*table), *lines))
+        texts = ([title, text_table(header, rows), *said] for title, header, rows, said in self.parts())
+        return "\n".join(line for lines in texts for line in lines)
 
     def _repr_html_(self) -> str:
-        parts = self._parts()
-        return "".join(html_lines([title]) + html_table(*table) + html_lines(lines) for title, table, lines in parts)
+        parts = (
+            html_lines([title]) + html_table(header, rows) + html_lines(s) for title, header, rows, s in self.parts()
+        )
+        return "".join(parts)
 
-    def _parts(self) -> Iterator[tuple[str, tuple[list[str], list[list[str]]], list[str]]]:
-        """Title, table and sentences of each router, and of the routers together."""
-        header = ["law", "parameters", "size out", "against the best"]
+    def parts(self) -> Iterator[tuple[str, list[str], list[list[str]], list[str]]]:
+        """Title, head and rows of a table, and sentences below it: of each router, and of the routers together."""
         for router, ranking in self.rankings.items():
-            rows = [
-                [r.fit.law.name, str(len(r.fit.law.parameters)), _e4(r.validation.leave_size_out), verdict(r)]
-                for r in ranking.laws
-            ]
-            said = [f"{s.law} left out: {s.reason}" for s in ranking.skipped]
-            said += [f"warning: {warning}" for warning in ranking.warnings]
-            yield f"{router}: laws by leave-size-out error (log10 L, ×1e-4)", (header, rows), said
+            title = f"{router}: laws by leave-size-out error (log10 L, ×1e-4; {self.level:.0%} intervals over sizes)"
+            yield title, list(LAW_COLUMNS), [_cells(row) for row in ranking.laws], ranking.sentences()
         if found := self.routers:
-            where = f"N = {found.at['active_params']:.4g}, E = {found.at['experts']:g}"
-            header = ["router", "predicted loss", f"{100 * self.level:g} % interval"]
+            at = f"at N = {number(found.at['active_params'])}, E = {found.at['experts']:g}, under {found.law.name}"
             ends = {router: "[{:.4f}, {:.4f}]".format(*found.interval[router]) for router in found.routers}
             rows = [[router, f"{found.loss[router]:.4f}", ends[router]] for router in found.routers]
             said = [
-                f"{better} is better than {worse} with probability {found.better_probability[better, worse]:.2f}."
+                f"  {better} is better than {worse} with probability {found.better_probability[better, worse]:.2f}."
                 for better, worse in zip(found.routers, found.routers[1:], strict=False)
             ]
-            yield f"routers at {where}, under {found.law.name}", (header, rows), said
+            yield f"routers {at}", ["router", "predicted loss", f"{self.level:.0%} interval"], rows, said
 
     def as_dict(self) -> dict[str, Any]:
         """What `routelaw compare --json` prints."""
@@ -111,11 +197,15 @@ class Comparison:
         return result
 
 
-def _e4(value: float | None) -> str:
-    return "–" if value is None else f"{value * 1e4:.1f}"
+def _cells(r: Ranked) -> list[str]:
+    v = r.validation
+    ends = f"[{error_e4(r.interval[0])}, {error_e4(r.interval[1])}]" if r.interval else "–"
+    errors = [error_e4(e) for e in (v.in_sample, v.leave_one_out, v.leave_size_out)]
+    name, count = r.fit.law.name, len(r.fit.law.parameters)
+    return [name, str(count), *errors, ends, error_e4(v.largest_size_out), against_the_best(r)]
 
 
-def verdict(r: Ranked) -> str:
+def against_the_best(r: Ranked) -> str:
     """How a law stands against the best one, in words."""
     if r.worse_probability is None:
         return "best" if r.behind == 0 else "–"
@@ -130,12 +220,7 @@ def _row(r: Ranked) -> dict[str, Any]:
         "parameters": len(r.fit.law.parameters),
         "status": r.fit.status,
         "warnings": [*r.fit.warnings, *r.validation.warnings],
-        "rmsle": {
-            "in_sample": v.in_sample,
-            "leave_one_out": v.leave_one_out,
-            "leave_size_out": v.leave_size_out,
-            "largest_size_out": v.largest_size_out,
-        },
+        "rmsle": v.errors,
         "leave_size_out_interval": r.interval,
         "behind_best": r.behind,
         "worse_than_best_probability": r.worse_probability,
@@ -226,15 +311,12 @@ def _compared(
     """Routers at one point, under the law asked for or the one with the lowest leave-size-out error on average."""
     if len(ranked) < 2:
         return None
-    errors: dict[str, list[float]] = {}
-    for rows in ranked.values():
-        for row in rows:
-            if row.validation.leave_size_out is not None and set(row.fit.law.inputs) == {"active_params", "experts"}:
-                errors.setdefault(row.fit.law.name, []).append(row.validation.leave_size_out)
-    everywhere = {name: sum(e) for name, e in errors.items() if len(e) == len(ranked)}
-    if under is None and not everywhere:
-        return None
-    law = get_law(min(everywhere, key=everywhere.__getitem__) if under is None else under)
+    if under is None:
+        names = [r.fit.law.name for rows in ranked.values() for r in rows if in_size_and_experts(r.fit.law)]
+        under = min(names, key=lambda name: mean_error(ranked, name), default=None)
+        if under is None or mean_error(ranked, under) == float("inf"):
+            return None
+    law = get_law(under)
     fits = {router: fit_law(law, rows[0].fit.points) for router, rows in ranked.items()}
     at = reference_point(next(iter(fits.values())), active_params, experts)
     return compare_routers(fits, at, level=level, seed=seed)

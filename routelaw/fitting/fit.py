@@ -1,4 +1,4 @@
-"""Fit a law to points: every promising start followed to its optimum, the best kept, and a word on its standing."""
+"""Fit a law to points: every promising start followed to its optimum, the best kept, and its status."""
 
 from __future__ import annotations
 

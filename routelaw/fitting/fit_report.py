@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from routelaw.errors import InputError
-from routelaw.fitting.extrapolation import extrapolation
 from routelaw.fitting.fit import Fit
-from routelaw.fitting.intervals import DEFAULT_DRAWS, DEFAULT_LEVEL, Draws, Interval, Method, bootstrap
+from routelaw.fitting.intervals import (
+    DEFAULT_DRAWS,
+    DEFAULT_LEVEL,
+    Draws,
+    Interval,
+    Method,
+    Quantity,
+    bootstrap,
+    derived_quantities,
+    parameter_quantities,
+)
 from routelaw.fitting.profile import profile_intervals
-from routelaw.fitting.quantities import Quantity, derived_quantities, parameter_quantities
-from routelaw.fitting.validation import Validation, validate
+from routelaw.fitting.validation import Validation, error_e4, validate
 from routelaw.formatting import html_lines, html_table, number, text_table
-from routelaw.laws.law import Law
+from routelaw.laws.law import Array, Law
+
+Range = tuple[float, float]
 
 DEFAULT_METHOD: Method = "size-bootstrap"
 FAR_BEYOND = 10.0
@@ -82,14 +93,8 @@ class FitReport:
         ]
 
     def _foot(self) -> list[str]:
-        v = self.validation
-        errors = {
-            "in sample": v.in_sample,
-            "leave one out": v.leave_one_out,
-            "leave size out": v.leave_size_out,
-            "largest size out": v.largest_size_out,
-        }
-        said = ", ".join(f"{name} {'–' if error is None else f'{1e4 * error:.1f}'}" for name, error in errors.items())
+        errors = self.validation.errors.items()
+        said = ", ".join(f"{name.replace('_', ' ')} {error_e4(error)}" for name, error in errors)
         left_out = self.fit.points.left_out
         return [
             f"RMSLE, error in log10 L ×1e-4: {said}",
@@ -99,7 +104,6 @@ class FitReport:
 
     def as_dict(self) -> dict[str, Any]:
         """What `routelaw fit --json` prints."""
-        v = self.validation
         return {
             "law": self.fit.law.name,
             "router": self.fit.points.router,
@@ -109,15 +113,10 @@ class FitReport:
             "status": self.fit.status,
             "error": self.fit.error,
             "params": self.fit.params,
-            "intervals": {name: _ends(i) for name, i in self.intervals.items()},
+            "intervals": {name: i.ends for name, i in self.intervals.items()},
             "interval_method": self.method,
             "level": self.level,
-            "rmsle": {
-                "in_sample": v.in_sample,
-                "leave_one_out": v.leave_one_out,
-                "leave_size_out": v.leave_size_out,
-                "largest_size_out": v.largest_size_out,
-            },
+            "rmsle": self.validation.errors,
             "derived": self.derived,
             "at": self.at,
             "left_out": list(self.fit.points.left_out),
@@ -130,11 +129,6 @@ def _shown(interval: Interval | None) -> str:
         return "–"
     low = "(…" if interval.open_low else f"[{number(interval.low)}"
     return f"{low}, {'…)' if interval.open_high else f'{number(interval.high)}]'}"
-
-
-def _ends(interval: Interval) -> list[float | None]:
-    """For JSON: an end that the data do not set is null."""
-    return [None if interval.open_low else interval.low, None if interval.open_high else interval.high]
 
 
 def judge(
@@ -164,7 +158,7 @@ def judge(
     quantities = [*parameter_quantities(fit.law), *derived]
     warnings = [*fit.warnings, *validation.warnings]
     intervals, resampled, used = _intervals(fit, quantities, method, level, draws, seed, warnings)
-    values = {q.name: q.value(float(q.of(fit.params_BP)[0])) for q in derived}
+    values = {q.name: q.at(fit.params_BP) for q in derived}
     warnings += _warnings(fit, quantities, intervals, values, level)
     if outside := extrapolation(fit, at["active_params"], at["experts"]):
         warnings.append(f"what is reported at the point asked for is an extrapolation: {outside}.")
@@ -181,6 +175,37 @@ def reference_point(fit: Fit, active_params: float | None, experts: float | None
     middle = float(sizes[np.argmin(np.abs(np.log(sizes) - np.log(sizes).mean()))])
     usual = float(seen[np.argmin(np.abs(np.log(seen) - np.log(64.0)))])
     return {"active_params": active_params or middle, "experts": experts or usual}
+
+
+def judge_fit(fit: Fit, validation: Validation, level: float) -> FitReport:
+    """Intervals from resampled sizes where leaving one out still determines the law, else from profiles.
+
+    Where no resample but the data themselves determines a law, all resamples are equal and would say that it is known
+    exactly. A fit that did not settle inside its bounds gets no profiles: they take minutes there, and there is little
+    to know.
+    """
+    resamples = validation.leave_size_out is not None
+    if fit.status == "converged":
+        return judge(fit, method="size-bootstrap" if resamples else "profile", level=level)
+    at = reference_point(fit, None, None)
+    derived = derived_quantities(fit.law, at["active_params"], at["experts"])
+    values = {q.name: q.at(fit.params_BP) for q in derived}
+    draws = None
+    if resamples:
+        try:
+            draws = bootstrap(fit)
+        except InputError:
+            draws = None
+    made = {q.name: draws.interval(q, level) for q in [*parameter_quantities(fit.law), *derived]} if draws else {}
+    closed = {name: interval for name, interval in made.items() if _is_known(interval)}
+    method = "size-bootstrap" if draws else None
+    warnings = (*fit.warnings, *validation.warnings)
+    return FitReport(fit, validation, values, at, closed, method, level, warnings, draws)
+
+
+def _is_known(interval: Interval) -> bool:
+    """A parameter that stays at its bound in every resample looks exactly known, and is not."""
+    return not interval.open_low and not interval.open_high and interval.low < interval.high
 
 
 def _intervals(
@@ -274,3 +299,37 @@ def _warnings(
     if cut is not None and np.isinf(cut):
         sentences.append(f"under law {fit.law.name} routing never stops helping: there is no n_cut.")
     return sentences
+
+
+def extrapolation(fit: Fit, active_params: float, experts: float) -> str:
+    """How (N, E) lies outside the points of a fit; empty inside."""
+    sizes, expert_counts = (fitted_range(fit.points.x[name]) for name in ("active_params", "experts"))
+    return " and ".join(outside_grid(sizes, expert_counts, active_params, experts))
+
+
+def fitted_range(values_N: Array) -> Range:
+    return float(np.min(values_N)), float(np.max(values_N))
+
+
+def outside_grid(sizes: Range, expert_counts: Range, active_params: float, experts: float) -> Iterator[str]:
+    if reason := outside("size", "largest", active_params, sizes):
+        yield reason
+    fewest, most = expert_counts
+    if experts > most:
+        yield f"E is beyond the {most:g} fitted"
+    if experts < fewest:
+        yield f"E is below the {fewest:g} fitted"
+
+
+def outside(what: str, extreme: str, value: float, fitted: Range) -> str:
+    low, high = fitted
+    least = {"largest": "smallest", "most": "least"}[extreme]
+    if value > high * 1.01:
+        return f"{what} is {_times(value / high)}× the {extreme} fitted"
+    if value < low * 0.99:
+        return f"{what} is {_times(low / value)}× below the {least} fitted"
+    return ""
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:.1f}" if ratio < 100 else f"{ratio:.0f}" if ratio < 1e5 else f"{ratio:.1e}"

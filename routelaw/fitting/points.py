@@ -2,22 +2,22 @@
 
 A router's fit takes the last row with a value of each of its runs, and the dense runs as E = 1; runs that differ only
 in their seed are averaged into one point; a law in (N, E) takes one (K, R). Whatever is left out is said.
-Which runs are seeds of one model is decided in `seeds.py`; those that look like it and are not are separate points, and
+Which runs are seeds of one model is decided in `noise.py`; those that look like it and are not are separate points, and
 a warning says so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import pandas as pd
 
 from routelaw.errors import InputError
-from routelaw.fitting.seeds import SAME_LENGTH, SAME_MODEL, averaged_in_doubt, kept_apart, seed_groups
+from routelaw.fitting.noise import SAME_LENGTH, SAME_MODEL, averaged_in_doubt, kept_apart, seed_groups
 from routelaw.laws.law import Array, Law
-from routelaw.runs.table import DESCRIPTION, FINISHED, LOSS_PREFIX, SOURCE, RunTable, last_status
+from routelaw.runs.table import DESCRIPTION, FINISHED, LOSS_PREFIX, SOURCE, RunTable, last_rows, last_status
 from routelaw.specs.names import DENSE, canonical_router, nearest_hint
 from routelaw.specs.run import RouterSpec
 
@@ -69,6 +69,12 @@ class Points:
         """Distinct sizes, smallest first."""
         return list(dict.fromkeys(self.size[np.argsort(self.x["active_params"], kind="stable")]))
 
+    def by_size(self) -> Iterator[tuple[str, float, Points]]:
+        """Each size with its active parameters and its points, smallest first."""
+        for size in self.sizes:
+            group = self.where(self.size == size)
+            yield size, float(group.x["active_params"][0]), group
+
     def where(self, mask: Array, note: str = "") -> Points:
         """The points under a mask; `note` says why the others are left out."""
         return replace(
@@ -86,6 +92,11 @@ class Points:
 def knows_routing(law: Law) -> bool:
     """Whether a law tells routed models from dense ones: by E, by total parameters or by compute."""
     return bool({"experts", "total_params", "flops_per_token"} & set(law.inputs))
+
+
+def in_size_and_experts(law: Law) -> bool:
+    """A law in (N, E): what effective parameters, cut-offs and b(N) need."""
+    return set(law.inputs) == {"active_params", "experts"}
 
 
 def has_finished(table: RunTable, router: str) -> bool:
@@ -138,8 +149,7 @@ def select_points(
             left_out.append("evaluations before the first step")
         frame = frame[frame["step"] > 0]
     else:
-        frame = frame.sort_values("step", kind="stable").groupby("run_id", sort=False).tail(1)
-        frame = _one_length(frame, left_out)
+        frame = _one_length(last_rows(frame), left_out)
     if mixed is None:
         mixed = law is not None and "experts" not in law.inputs and "flops_per_token" in law.inputs
     if not mixed:

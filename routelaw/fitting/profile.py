@@ -16,9 +16,8 @@ import numpy as np
 from scipy import special
 
 from routelaw.fitting.fit import Fit, scaled_jacobian
-from routelaw.fitting.intervals import DEFAULT_LEVEL, Interval, closed_interval
+from routelaw.fitting.intervals import DEFAULT_LEVEL, Interval, Quantity, closed_interval
 from routelaw.fitting.least_squares import minimise
-from routelaw.fitting.quantities import Quantity
 from routelaw.laws.law import Array, Law
 
 PULL_STRENGTH = 10.0

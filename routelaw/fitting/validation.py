@@ -32,11 +32,20 @@ class Validation:
     """Residual of each point when its whole size was left out."""
     warnings: tuple[str, ...] = ()
 
+    @property
+    def errors(self) -> dict[str, float | None]:
+        """The four by name, as JSON has them."""
+        names = ("in_sample", "leave_one_out", "leave_size_out", "largest_size_out")
+        return {name: getattr(self, name) for name in names}
 
-def validate(fit: Fit) -> Validation:
+
+def validate(fit: Fit, *, each_point: bool = True) -> Validation:
+    """Refit without every point and without every size in turn; of many points the first takes most of the time, and is
+    not done unless `each_point`."""
     points = fit.points
     # Along training the evaluations of a run are one curve: leaving one out would leave out nothing.
-    one_out_N = held_out_residuals(fit, points.size if fit.law.along_training else np.arange(len(points)))
+    groups_N = points.size if fit.law.along_training else np.arange(len(points))
+    one_out_N = held_out_residuals(fit, groups_N) if each_point else np.full(len(points), np.nan)
     size_out_N = held_out_residuals(fit, points.size)
     largest_N = points.size == points.sizes[-1]
     warnings = []
@@ -78,6 +87,11 @@ def held_out_residuals(fit: Fit, groups_N: Array) -> Array:
         log_loss_N1 = fit.law.log_loss(fit.law.from_search(search_GP)[group_N], x_N1)
     residual_N = np.broadcast_to(log_loss_N1, (len(points), 1))[:, 0] - points.log_loss
     return np.where(determined_G[group_N], residual_N, np.nan)
+
+
+def error_e4(value: float | None) -> str:
+    """An error of log10 L as tables have it, in units of 1e-4."""
+    return "–" if value is None else f"{value * 1e4:.1f}"
 
 
 def _rms(residual_N: Array, weight_N: Array) -> float | None:

@@ -7,9 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from routelaw.fitting import quantities as q
 from routelaw.fitting.fit_report import unbounded
-from routelaw.fitting.intervals import DEFAULT_LEVEL
+from routelaw.fitting.intervals import (
+    DEFAULT_LEVEL,
+    effective_params,
+    expert_slope,
+    loss_at,
+    max_effective_params,
+    n_cut,
+    size_slope,
+)
 from routelaw.laws import equivalence
 from routelaw.plans.budget import EXPERT_CHOICES
 from routelaw.plans.predictor import Predictor
@@ -38,12 +45,12 @@ def equivalents(
     law, params_BP = predictor.law, predictor.params_BP
     equivalence.check_law(law)
     asked = {
-        "effective_params": q.effective_params(law, active_params, experts),
-        "max_effective_params": q.max_effective_params(law, active_params),
-        "n_cut": q.n_cut(law),
-        "a_of_e": q.size_slope(law, active_params, experts),
-        "b_of_n": q.expert_slope(law, active_params, experts),
-        "loss": q.loss_at(law, active_params=active_params, experts=experts),
+        "effective_params": effective_params(law, active_params, experts),
+        "max_effective_params": max_effective_params(law, active_params),
+        "n_cut": n_cut(law),
+        "a_of_e": size_slope(law, active_params, experts),
+        "b_of_n": expert_slope(law, active_params, experts),
+        "loss": loss_at(law, active_params=active_params, experts=experts),
     }
     row: dict[str, Any] = {"fit": predictor.name, "router": predictor.router, "law": law.name}
     row["source"] = predictor.source

@@ -1,24 +1,93 @@
 """Which layout of processes to train a run on: every one that is possible, with memory, bytes sent and time.
 
 Each has the fewest micro-batches with which it fits into the memory of a device. Predicted times are arithmetic
-(costs/step_time.py, links.py): they are for ranking layouts, and no layout of GPUs has been timed. Experts are taken to
-be gathered and reduced while others compute; all else is one group of FSDP's, which is waited for, as are rows on their
+(costs/step_time.py): they are for ranking layouts, and no layout of GPUs has been timed. Experts are taken to be
+gathered and reduced while others compute; all else is one group of FSDP's, which is waited for, as are rows on their
 way to experts and sums over tensor-parallel processes.
+
+Ranks count tensor fastest, then expert, then data, and fill node after node. A ring leaves a node once, however many of
+its members are there: NCCL lays as many rings as there are network adapters, so that m members share what leaves.
+(Rings over whole nodes of 8 H100 are known to reach 400 GB/s and more with adapters of 50.) In an all-to-all each
+process sends what is for other nodes through its own adapter, and at the same time the rest over the link inside.
+Bandwidths are those of data sheets times REACHED, which is an assumption; latency is not counted.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from routelaw.costs.communication import communication
+from routelaw.costs.communication import GATHER, REDUCE, Flow, communication
+from routelaw.costs.devices import NODE, Device
 from routelaw.costs.memory import CUDA_CONTEXT, Footprint, footprint
 from routelaw.costs.step_time import ComputeTime, compute_time
 from routelaw.errors import InputError
-from routelaw.plans.links import Cluster, Crossing, crossing
+from routelaw.formatting import byte_size
 from routelaw.specs.layout import Layout, check_layout
 from routelaw.specs.run import RunSpec
+
+REACHED = 0.8
+"""Share of a link's bandwidth that large exchanges get."""
+OVERLAPPED = (GATHER, REDUCE)
+"""What FSDP does for experts while others compute."""
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Devices of one kind in nodes, and what they send in bytes per second, in one direction."""
+
+    device: Device
+    devices: int
+    link: float
+    network: float
+    node: int = NODE
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """One flow on its links."""
+
+    flow: Flow
+    inside: int
+    """Members of the team that share a node, this process included."""
+    between: float
+    """Bytes that leave the node, for each process: of a ring its share of them."""
+    bandwidth: float
+    """Bytes per second at which the whole of it goes."""
+    seconds: float
+
+    @property
+    def overlapped(self) -> bool:
+        """Experts are gathered and reduced block by block while others compute; all else is one group, gathered before
+        the first product and reduced after the last."""
+        return self.flow.kind in OVERLAPPED and self.flow.group == "data"
+
+
+def _inside(stride: int, members: int, cluster: Cluster) -> int:
+    """Members that share a node, in the team that is spread worst: all wait for it."""
+    worst = members
+    for first in range(cluster.devices):
+        if (first // stride) % members == 0:
+            nodes = Counter((first + number * stride) // cluster.node for number in range(members))
+            worst = min(worst, *nodes.values())
+    return worst
+
+
+def crossing(flow: Flow, layout: Layout, cluster: Cluster) -> Crossing:
+    stride = {"tensor": 1, "expert": layout.tensor, "batch": layout.tensor, "data": layout.tensor * layout.expert}
+    inside = _inside(stride[flow.group], flow.members, cluster)
+    link, network = REACHED * cluster.link, REACHED * cluster.network
+    if inside == flow.members:
+        between, within = 0.0, flow.sent
+    elif flow.ring:
+        between, within = flow.sent / inside, flow.sent if inside > 1 else 0.0
+    else:
+        between = flow.sent * (flow.members - inside) / (flow.members - 1)
+        within = flow.sent - between
+    seconds = max(between / network, within / link)
+    return Crossing(flow, inside, between, flow.sent / seconds, seconds)
 
 
 @dataclass(frozen=True)
@@ -69,7 +138,7 @@ class LayoutPlan:
 
 
 @dataclass(frozen=True)
-class Plan:
+class LayoutRanking:
     spec: RunSpec
     cluster: Cluster
     precision: str
@@ -84,7 +153,7 @@ class Plan:
         return self.fitting[0]
 
 
-def plan_layouts(spec: RunSpec, cluster: Cluster, precision: str = "bfloat16") -> Plan:
+def plan_layouts(spec: RunSpec, cluster: Cluster, precision: str = "bfloat16") -> LayoutRanking:
     """Every layout of the devices. Where none is possible, or none fits, a sentence says why."""
     if cluster.devices < 1:
         raise InputError(f"a plan needs at least one device, not {cluster.devices}.")
@@ -102,7 +171,9 @@ def plan_layouts(spec: RunSpec, cluster: Cluster, precision: str = "bfloat16") -
     too_large = sorted((p for p in plans if p.missing), key=lambda p: p.missing)
     if not fitting:
         raise InputError(_none_fits(cluster, too_large[0]))
-    return Plan(spec, cluster, precision, tuple(fitting), tuple(too_large), tuple(_notes(spec, cluster, refused)))
+    return LayoutRanking(
+        spec, cluster, precision, tuple(fitting), tuple(too_large), tuple(_notes(spec, cluster, refused))
+    )
 
 
 def all_layouts(devices: int) -> Iterator[Layout]:
@@ -202,15 +273,7 @@ def _none_fits(cluster: Cluster, closest: LayoutPlan) -> str:
     largest = max(parts, key=lambda name: parts[name])
     return (
         f"no layout of {cluster.devices} devices fits: the closest, {closest.layout} in {closest.micro_batches} "
-        f"micro-batches, needs {gigabytes(closest.needed)} of the {device.name}'s {gigabytes(closest.available)}, "
-        f"{gigabytes(closest.missing)} too much ({gigabytes(parts[largest])} of it for {largest}): take more devices, "
+        f"micro-batches, needs {byte_size(closest.needed)} of the {device.name}'s {byte_size(closest.available)}, "
+        f"{byte_size(closest.missing)} too much ({byte_size(parts[largest])} of it for {largest}): take more devices, "
         f"fewer experts or a smaller model."
     )
-
-
-def gigabytes(size: float) -> str:
-    """In powers of a thousand, as data sheets have them."""
-    for scale, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
-        if size >= 0.9995 * scale:
-            return f"{size / scale:.3g} {unit}"
-    return f"{size:.0f} B"

@@ -8,13 +8,11 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from routelaw.errors import InputError
-from routelaw.fitting.extrapolation import Range, fitted_range, outside, outside_grid
 from routelaw.fitting.fit import Fit, fit_law
-from routelaw.fitting.fit_report import FitReport, judge
-from routelaw.fitting.intervals import DEFAULT_DRAWS, DEFAULT_LEVEL, Draws
+from routelaw.fitting.fit_report import FitReport, Range, fitted_range, judge, outside, outside_grid
+from routelaw.fitting.intervals import DEFAULT_DRAWS, DEFAULT_LEVEL, Draws, Quantity
 from routelaw.fitting.points import DEFAULT_FREQUENCY, DEFAULT_K, has_finished, knows_routing, select_points
 from routelaw.fitting.profile import profile_intervals
-from routelaw.fitting.quantities import Quantity
 from routelaw.laws import get_law
 from routelaw.laws.law import Array, Law
 from routelaw.runs.table import RunTable
@@ -99,7 +97,7 @@ class Predictor:
         )
 
     def value(self, quantity: Quantity) -> float:
-        return quantity.value(float(quantity.of(self.params_BP)[0]))
+        return quantity.at(self.params_BP)
 
     def interval(self, quantity: Quantity, level: float = DEFAULT_LEVEL) -> Range | None:
         """None for published coefficients, which come without uncertainty, and for too few points."""

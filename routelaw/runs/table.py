@@ -107,6 +107,11 @@ class RunTable:
         return list(self.frame["router"].unique())
 
 
+def last_rows(frame: pd.DataFrame) -> pd.DataFrame:
+    """The row of the last step of each run, by step."""
+    return frame.sort_values("step", kind="stable").groupby("run_id", sort=False).tail(1)
+
+
 def last_status(frame: pd.DataFrame) -> pd.Series:
     """A run is what its last row says it is: earlier rows may have been written while it was running."""
     in_order = frame.sort_values("step", kind="stable")

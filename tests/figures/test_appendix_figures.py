@@ -176,7 +176,7 @@ def test_transfer_coefficients(drawn: Drawn, release: pd.DataFrame) -> None:
     printed = [(-0.082, -0.102, 0.009), (-0.213, -0.167, 0.015), (-0.111, -0.161, 0.014), (-0.101, -0.101, 0.010),
                (-0.093, -0.086, 0.007), (-0.070, -0.088, 0.008)]  # fmt: skip
     picture = drawn("transfer_coefficients")
-    for row, (task, expected) in enumerate(zip(transfer.TASKS, printed, strict=True)):
+    for row, (task, expected) in enumerate(zip(transfer.CORPORA, printed, strict=True)):
         last = ends(release, task)
         own = last[(last["router_type"].str.lower() == "hash") & (last["routing_frequency"] == 0.5) & (last["k"] == 1)]
         u, v = np.log10(own["dense_parameter_count"]), np.log10(own["num_experts"])
@@ -259,11 +259,11 @@ def test_law_ranking(drawn: Drawn, released: RunTable) -> None:
     errors = law_ranking.ranking_errors(released)
     assert len(errors) == 30
     for router, expected in (("s-base", (55.0, 21.4)), ("rl-r", (54.6, 27.7)), ("hash", (53.2, 27.2))):
-        ours = [1e4 * errors[law, router].leave_size_out for law in ("saturated", "irreducible")]
+        ours = [1e4 * errors[law, router]["leave_size_out"] for law in ("saturated", "irreducible")]
         assert ours == pytest.approx(list(expected), abs=0.1)
     full = validate(law_ranking.competing_fits(released)["abnar2025", "hash"])
-    assert errors["abnar2025", "hash"].leave_size_out == pytest.approx(full.leave_size_out, rel=1e-4)
-    assert errors["abnar2025", "hash"].largest == pytest.approx(full.largest_size_out, rel=1e-4)
+    assert errors["abnar2025", "hash"]["leave_size_out"] == pytest.approx(full.leave_size_out, rel=1e-4)
+    assert errors["abnar2025", "hash"]["largest_size_out"] == pytest.approx(full.largest_size_out, rel=1e-4)
     for axes in drawn("law_ranking").axes:
         ranked = next(line for line in axes.get_lines() if line.get_marker() == "o")
         assert len(ranked.get_xdata()) == 10
@@ -274,7 +274,7 @@ def test_law_ranking(drawn: Drawn, released: RunTable) -> None:
 def test_cutoff_by_law(drawn: Drawn, released: RunTable) -> None:
     fits = law_ranking.competing_fits(released)
     names = [label.get_text() for label in drawn("cutoff_by_law").axes[0].get_yticklabels()]
-    for router, axes in zip(law_ranking.ROUTERS, drawn("cutoff_by_law").axes, strict=True):
+    for router, axes in zip(law_ranking.PAPER_ROUTERS, drawn("cutoff_by_law").axes, strict=True):
         dots = {
             names[int(line.get_ydata()[0])]: line.get_xdata()[0]
             for line in axes.get_lines()

@@ -21,8 +21,9 @@ from routelaw.figures import (
     max_effective,
     three_panels,
 )
-from routelaw.figures.loss_curves import along_experts, by_size, loss_axes, size_colours, utilisation
+from routelaw.figures.loss_curves import along_experts, loss_axes, size_colours, utilisation
 from routelaw.fitting import Fit, fit_law, select_points
+from routelaw.fitting.slopes import affine_by_size, slopes_by_size
 from routelaw.laws import equivalence, get_law
 from routelaw.runs.table import RunTable
 from routelaw.specs.counting import count
@@ -83,7 +84,7 @@ def lines(axes: Axes, style: str) -> list[tuple[np.ndarray, np.ndarray]]:
 def assert_draws(axes: Axes, style: str, fit: Fit) -> None:
     """For every size of the fit's points exactly one line of this style is what the fit predicts along E."""
     drawn = lines(axes, style)
-    for _, active, _ in by_size(fit.points):
+    for _, active, _ in fit.points.by_size():
         expected = [np.allclose(y, fit.predict(active_params=active, experts=x), rtol=1e-9) for x, y in drawn]
         assert sum(expected) == 1
 
@@ -153,7 +154,7 @@ def test_lines_are_the_fits(released: RunTable, pictures: Pictures) -> None:
         assert_draws(joint[i], "-", fit_law("bilinear", points[i]))
         assert_draws(linear[i], ":", fit_law("bilinear", points[i]))
         assert_draws(linear[i], "-", fit_law("separable", points[i]))
-        for (x, y), (_, _, group) in zip(lines(linear[i], "--"), by_size(points[i]), strict=True):
+        for (x, y), (_, _, group) in zip(lines(linear[i], "--"), points[i].by_size(), strict=True):
             assert np.allclose(y, fit_law("experts", group).predict(experts=x))
 
 
@@ -179,14 +180,14 @@ def test_expert_slopes_are_the_fits_of_single_sizes(released: RunTable, pictures
         assert np.allclose(line.get_ydata(), slopes)
         joint = fit_law("bilinear", points).params
         assert np.allclose(y, joint["b"] + joint["c"] * np.log10(x))
-    active, slopes = expert_slope.slopes_by_size(select_points(small, "hash"))
+    _, active, slopes = zip(*slopes_by_size(select_points(small, "hash")), strict=True)
     assert np.allclose(slopes, BILINEAR["b"] + BILINEAR["c"] * np.log10(active))
 
 
 def test_shared_slope_is_the_least_squares_one(released: RunTable) -> None:
     points = select_points(released, "hash")
     x = np.log10(points.x["experts"])
-    own, shared = linear_fits.affine_by_size(x, points)
+    own, shared = affine_by_size(x, points)
     design = np.column_stack([x, *(points.size == s for s in points.sizes)]).astype(float)
     solution, *_ = np.linalg.lstsq(design, points.log_loss)
     assert np.allclose([shared[s][0] for s in points.sizes], solution[0])
@@ -255,7 +256,7 @@ def test_curves_against_utilisation_pass_where_the_models_are(released: RunTable
         assert models[name][nearest] == pytest.approx(low + share * (high - low), rel=1e-12)
     fit = fit_law("compute", select_points(released, "s-base"))
     axes = pictures("size_or_compute").axes[1]
-    for (x, y), (_, _, group) in zip(lines(axes, ":"), by_size(fit.points), strict=True):
+    for (x, y), (_, _, group) in zip(lines(axes, ":"), fit.points.by_size(), strict=True):
         models = along_experts(group)
         flops = models["flops_per_token"]
         assert np.allclose(y, fit.predict(flops_per_token=flops, total_params=x * flops))

@@ -8,18 +8,23 @@ from scipy import stats
 
 from routelaw.errors import InputError
 from routelaw.fitting import Points, fit_law, profile
+from routelaw.fitting.fit import is_determined
 from routelaw.fitting.fit_report import judge
 from routelaw.fitting.intervals import (
     Draws,
     Interval,
+    Quantity,
     bootstrap,
     closed_interval,
+    effective_params,
+    loss_at,
+    n_cut,
+    parameter_quantities,
     resample_counts,
     small_sample_probability,
     small_sample_stretch,
 )
 from routelaw.fitting.profile import profile_intervals
-from routelaw.fitting.quantities import Quantity, effective_params, loss_at, n_cut, parameter_quantities
 from routelaw.laws import get_law
 
 TRUE = {"a": -0.083, "b": -0.12, "c": 0.0101, "d": 1.117, "e_start": 2.2, "e_max": 230.0}
@@ -133,12 +138,17 @@ def test_a_seed_gives_the_same_draws_again(saturated, method):
     assert not np.array_equal(first, other)
 
 
+def determining(fit, cluster_N):
+    """Whether the points of some clusters determine the law of a fit."""
+    return lambda drawn_C: is_determined(fit, drawn_C[cluster_N])
+
+
 def test_equal_resamples_are_fitted_once_and_counted_as_often_as_drawn(bilinear):
     draws = bootstrap(bilinear, "size-bootstrap", draws=400, seed=3)
     assert draws.params_RP.shape == (400, 4)
     rng = np.random.default_rng(3)
     names, cluster_N = np.unique(bilinear.points.size.astype(str), return_inverse=True)
-    counts_RC = resample_counts(bilinear, cluster_N, len(names), 400, rng)
+    counts_RC = resample_counts(len(names), 400, determining(bilinear, cluster_N), rng)
     distinct = len(np.unique(counts_RC, axis=0))
     assert len(np.unique(draws.params_RP, axis=0)) <= distinct < 400
 
@@ -147,7 +157,7 @@ def test_each_draw_is_the_fit_to_its_resample(bilinear):
     """Two runs of one size drawn twice count twice: the same as a fit with weights."""
     draws = bootstrap(bilinear, "size-bootstrap", draws=5, seed=11)
     names, cluster_N = np.unique(bilinear.points.size.astype(str), return_inverse=True)
-    counts_RC = resample_counts(bilinear, cluster_N, len(names), 5, np.random.default_rng(11))
+    counts_RC = resample_counts(len(names), 5, determining(bilinear, cluster_N), np.random.default_rng(11))
     for counts_C, params_P in zip(counts_RC, draws.params_RP, strict=True):
         weighted = replace(bilinear.points, weight=counts_C[cluster_N].astype(float))
         assert list(fit_law("bilinear", weighted).params.values()) == pytest.approx(params_P, rel=1e-7)
@@ -155,7 +165,7 @@ def test_each_draw_is_the_fit_to_its_resample(bilinear):
 
 def test_resamples_determine_the_law(saturated):
     _, cluster_N = np.unique(saturated.points.size.astype(str), return_inverse=True)
-    counts_RC = resample_counts(saturated, cluster_N, 6, 500, np.random.default_rng(0))
+    counts_RC = resample_counts(6, 500, determining(saturated, cluster_N), np.random.default_rng(0))
     assert (counts_RC.sum(1) == 6).all()
     assert ((counts_RC > 0).sum(1) >= 2).all(), "one size alone cannot tell a slope in N"
 

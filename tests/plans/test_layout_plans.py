@@ -11,9 +11,8 @@ from routelaw.costs.communication import GATHER, REDUCE, communication
 from routelaw.costs.devices import KNOWN, known_device
 from routelaw.costs.memory import CUDA_CONTEXT, footprint
 from routelaw.errors import InputError
-from routelaw.plans.layout_words import arithmetic
-from routelaw.plans.layouts import Plan, all_layouts, plan_layouts
-from routelaw.plans.links import REACHED, Cluster, crossing
+from routelaw.plans.layout_arithmetic import arithmetic
+from routelaw.plans.layouts import REACHED, Cluster, LayoutRanking, all_layouts, crossing, plan_layouts
 from routelaw.specs.layout import Layout, check_layout
 from routelaw.specs.run import ModelSpec, RouterSpec, RunSpec, TrainSpec
 from routelaw.specs.sizes import get_size
@@ -30,7 +29,7 @@ def cluster(devices: int, name: str = "h100", **changed) -> Cluster:
     return replace(Cluster(device, devices, device.link, device.network), **changed)
 
 
-def planned(devices: int, spec: RunSpec | None = None, **changed) -> Plan:
+def planned(devices: int, spec: RunSpec | None = None, **changed) -> LayoutRanking:
     return plan_layouts(spec or make(), cluster(devices, **changed))
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from routelaw.errors import InputError
 from routelaw.fitting import fit_law, select_points
-from routelaw.fitting.quantities import effective_params, n_cut
+from routelaw.fitting.intervals import effective_params, n_cut
 from routelaw.plans.literature import NO_ORDER, PUBLISHED, UNORDERED, published
 from routelaw.runs.table import RunTable
 from routelaw.specs.counting import dense_params

@@ -15,7 +15,7 @@ from tiny_runs import EXECUTION, make_spec, tiny_corpus
 
 from routelaw.corpus import Corpus
 from routelaw.errors import InputError
-from routelaw.report.logs import sampled_log
+from routelaw.report.runs.training import sampled_log
 from routelaw.runs.folders import LONGEST_LINE, last_row
 from routelaw.runs.store import Store
 from routelaw.training.run import run

@@ -16,13 +16,13 @@ import numpy as np
 from experiments.miniature.analysis.study import PAPER_ROUTERS, Study, plain
 from experiments.miniature.studies import DATA, run_program
 from routelaw.errors import InputError
-from routelaw.figures.law_ranking import HOLD_OUT_SEARCHES, competing_laws
 from routelaw.figures.loss_curves import routed_techniques
 from routelaw.fitting.fit import Fit, fit_law
-from routelaw.fitting.intervals import DEFAULT_LEVEL, bootstrap, small_sample_probability, small_sample_stretch
+from routelaw.fitting.intervals import DEFAULT_LEVEL, bootstrap, n_cut, small_sample_probability, small_sample_stretch
 from routelaw.fitting.noise import NoiseFloor
 from routelaw.fitting.points import select_points
-from routelaw.fitting.quantities import n_cut
+from routelaw.fitting.selection import HOLD_OUT_SEARCHES
+from routelaw.fitting.selection import comparable_laws as competing_laws
 from routelaw.fitting.validation import held_out_residuals
 from routelaw.laws.law import Array, Law
 from routelaw.laws.power_sum import PowerSum

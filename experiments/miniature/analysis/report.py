@@ -29,9 +29,9 @@ from experiments.miniature.studies import DATA, HERE, PREDICTIONS, TABLE, run_pr
 from routelaw.cli.output import finite
 from routelaw.errors import InputError
 from routelaw.figures.figure import Figure
-from routelaw.fitting.quantities import parameter_quantities
+from routelaw.fitting.intervals import parameter_quantities
 from routelaw.report.page import Picture, embedded
-from routelaw.report.whole_folder import whole_folder
+from routelaw.report.page.folder import whole_folder
 
 
 def report(folder: Path, out: Path, *, price: float | None = None) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from routelaw.report.clark2022 import claims, coefficients, counts, effective, laws_compared, scaling, slopes, transfer
+from routelaw.report.clark2022 import claims, coefficients, counts, effective, laws_compared, scaling
 from routelaw.report.clark2022.verdict import ResultTable
 from routelaw.runs.table import RunTable
 
@@ -19,12 +19,12 @@ OF_THE_PAPER: dict[str, Builder] = {
     "saturated_optimum": coefficients.saturated_optimum,
     "saturation_held": coefficients.saturation_held,
     "bilinear": coefficients.bilinear,
-    "expert_slopes": slopes.expert_slopes,
-    "size_slopes": slopes.size_slopes,
-    "transfer_hash": transfer.transfer_of("hash"),
-    "transfer_s_base": transfer.transfer_of("s-base"),
-    "transfer_rl_r": transfer.transfer_of("rl-r"),
-    "transfer_dense": transfer.transfer_dense,
+    "expert_slopes": scaling.expert_slopes,
+    "size_slopes": scaling.size_slopes,
+    "transfer_hash": coefficients.transfer_of("hash"),
+    "transfer_s_base": coefficients.transfer_of("s-base"),
+    "transfer_rl_r": coefficients.transfer_of("rl-r"),
+    "transfer_dense": coefficients.transfer_dense,
     "n_cut": effective.cutoffs,
     "effective_parameters": effective.effective_counts,
     "architectures": counts.architectures,

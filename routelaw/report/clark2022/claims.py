@@ -16,10 +16,9 @@ import pandas as pd
 
 from routelaw.fitting import fit_law, select_points
 from routelaw.fitting.claims import Claim, Effect, Outcome, graded
-from routelaw.fitting.intervals import Draws
+from routelaw.fitting.intervals import Draws, parameter_quantities
 from routelaw.fitting.matched_runs import MatchedRuns, resample_sizes_and_runs
 from routelaw.fitting.profile import profile_intervals
-from routelaw.fitting.quantities import parameter_quantities
 from routelaw.laws.law import Array
 from routelaw.report.clark2022 import printed
 from routelaw.report.clark2022.claims_on_laws import CLAIMS_ON_LAWS, lambada_crossing, longer_training

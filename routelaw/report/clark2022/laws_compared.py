@@ -9,12 +9,14 @@ from collections.abc import Callable
 
 from routelaw.figures.cutoff_by_law import cutoff_of
 from routelaw.figures.law_ranking import competing_fits, ranking_errors
+from routelaw.fitting.points import in_size_and_experts
+from routelaw.fitting.validation import error_e4
 from routelaw.laws import get_law
 from routelaw.report.clark2022 import printed
 from routelaw.report.clark2022.verdict import OURS, B, PrintedCell, ResultTable
 from routelaw.runs.table import RunTable
 
-LARGEST = "1.3B"
+COLUMNS = {"in sample": "in_sample", "leave-size-out": "leave_size_out", "1.3B held out": "largest_size_out"}
 PAPERS_LAW = "saturated"
 
 
@@ -22,13 +24,13 @@ def ranking_of(router: str) -> Callable[[RunTable], ResultTable]:
     def build(table: RunTable) -> ResultTable:
         label = printed.ROUTERS[router]
         errors = {law: e for (law, of), e in ranking_errors(table).items() if of == router}
-        ranked = sorted(errors, key=lambda law: errors[law].leave_size_out)
-        cells = []
-        for law in ranked:
-            row = row_of(law)
-            cells.append(PrintedCell(row, "in sample", errors[law].in_sample, OURS, scale=1e-4))
-            cells.append(PrintedCell(row, "leave-size-out", errors[law].leave_size_out, OURS, scale=1e-4))
-            cells.append(PrintedCell(row, f"{LARGEST} held out", errors[law].largest, OURS, scale=1e-4))
+        ranked = sorted(errors, key=lambda law: errors[law]["leave_size_out"])
+        best, papers = (errors[law]["leave_size_out"] for law in (ranked[0], PAPERS_LAW))
+        cells = [
+            PrintedCell(row_of(law), column, errors[law][name], OURS, scale=1e-4)
+            for law in ranked
+            for column, name in COLUMNS.items()
+        ]
         return ResultTable(
             name=f"ranking_{router.replace('-', '_')}",
             title=f"Laws ranked by leave-size-out error: {label}",
@@ -37,8 +39,8 @@ def ranking_of(router: str) -> Callable[[RunTable], ResultTable]:
             "averaged) to 512; root mean squared error of log10 L. In parentheses: the number of parameters.",
             unit="1e-4",
             cells=tuple(cells),
-            reading=f"{ranked[0]} does best on {label}: {errors[ranked[0]].leave_size_out * 1e4:.1f}e-4 against "
-            f"{errors[PAPERS_LAW].leave_size_out * 1e4:.1f}e-4 for the paper's law ({PAPERS_LAW}).",
+            reading=f"{ranked[0]} does best on {label}: {error_e4(best)}e-4 against "
+            f"{error_e4(papers)}e-4 for the paper's law ({PAPERS_LAW}).",
         )
 
     return build
@@ -52,7 +54,7 @@ def cutoff_by_law(table: RunTable) -> ResultTable:
     cells = []
     for (law, router), fit in competing_fits(table).items():
         # No interaction, no saturation, no floor: under the separable law routing helps all sizes alike.
-        if set(fit.law.inputs) != {"active_params", "experts"} or law == "separable":
+        if not in_size_and_experts(fit.law) or law == "separable":
             continue
         cutoff = cutoff_of(fit)
         low, high = cutoff.interval.low, cutoff.interval.high

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from routelaw.report.clark2022 import OF_THE_PAPER, OURS
 from routelaw.report.clark2022 import verdict as v
 from routelaw.report.clark2022.findings import findings, totals
-from routelaw.report.clark2022.missing import CORRECTIONS, MISSING
+from routelaw.report.clark2022.printed import CORRECTIONS, MISSING
 from routelaw.report.clark2022.verdict import PrintedCell, ResultTable
 from routelaw.report.page import Block, Bullets, Entry, Grid, Heading, Picture, Section, Text, render
 from routelaw.runs.table import RunTable

@@ -1,0 +1,176 @@
+"""A self-contained HTML page from sections of text, tables, pictures and things to play with.
+
+Everything is in the one file, styles, pictures and scripts too, so that it opens from disk, from a mail or from an
+archive, with no network. All text is escaped by Jinja; pictures are data URIs in <img>, where an SVG can neither run
+nor load. A page with scripts names them by their hashes in its security policy, so that the browser runs these and no
+others, whatever a table may say.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, StrictUndefined
+
+SCRIPTS = ("charts.js", "explorer.js", "curves.js", "heat_maps.js", "run_table.js")
+"""In this order: the first holds what the others share, the last one starts the page."""
+LARGEST_SVG = 700_000
+"""Beyond this many bytes a picture of many points is lighter as PNG."""
+MEDIA = {".svg": "image/svg+xml", ".png": "image/png"}
+
+
+@dataclass(frozen=True)
+class Text:
+    text: str
+    tone: str = ""
+    kind: str = field(default="text", init=False)
+
+
+@dataclass(frozen=True)
+class Bullets:
+    items: Sequence[str]
+    kind: str = field(default="bullets", init=False)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One cell: the text, a line under it, a mark, and a tone that colours it."""
+
+    text: str
+    under: str = ""
+    over: str = ""
+    mark: str = ""
+    tone: str = ""
+    link: str = ""
+
+
+@dataclass(frozen=True)
+class Grid:
+    head: Sequence[str]
+    rows: Sequence[Sequence[Entry]]
+    """The first entry of a row is its name."""
+    wide: bool = False
+    """Cells hold sentences rather than figures."""
+    kind: str = field(default="grid", init=False)
+
+
+@dataclass(frozen=True)
+class Picture:
+    name: str
+    title: str
+    caption: str
+    image: str
+    """A data URI."""
+    source: str = ""
+    links: Sequence[tuple[str, str]] = ()
+    """(label, address relative to the page)."""
+    kind: str = field(default="picture", init=False)
+
+
+@dataclass(frozen=True)
+class Heading:
+    text: str
+    anchor: str
+    aside: str = ""
+    kind: str = field(default="heading", init=False)
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Large numbers in a row."""
+
+    items: Sequence[tuple[str, str]]
+    """(number, what it counts)."""
+    kind: str = field(default="facts", init=False)
+
+
+@dataclass(frozen=True)
+class Interactive:
+    """Something to play with: a script of the page finds it by its role and draws it from its data."""
+
+    name: str
+    role: str
+    title: str
+    caption: str
+    data: Any
+    """Plain values; they travel as JSON."""
+    links: Sequence[tuple[str, str]] = ()
+    kind: str = field(default="interactive", init=False)
+
+    @property
+    def island(self) -> str:
+        """The data as JSON that cannot end the element it stands in: nothing in it reads as markup."""
+        text = json.dumps(self.data, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+        for character in "<>&":
+            text = text.replace(character, f"\\u{ord(character):04x}")
+        return text
+
+
+Block = Text | Bullets | Grid | Picture | Heading | Facts | Interactive
+
+
+@dataclass(frozen=True)
+class Section:
+    title: str
+    anchor: str
+    blocks: Sequence[Block]
+
+
+def render(
+    title: str,
+    lead: str,
+    sections: Sequence[Section],
+    footer: str = "",
+    *,
+    interactive: bool = False,
+) -> str:
+    """An `interactive` page has the scripts that draw blocks of that kind."""
+    scripts = _scripts() if interactive else []
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    template = environment.from_string(own_file("page.html"))
+    return template.render(
+        title=title,
+        lead=lead,
+        sections=sections,
+        footer=footer,
+        style=own_file("page.css") + (own_file("interactive.css") if interactive else ""),
+        scripts=scripts,
+        policy=_policy(scripts),
+    )
+
+
+def own_file(name: str) -> str:
+    """The template, a style or a script: they lie beside this file."""
+    return (files(__name__) / name).read_text(encoding="utf-8")
+
+
+def _scripts() -> list[str]:
+    """Plotly's and ours, as text to stand in a page."""
+    import plotly
+
+    library = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
+    own = "\n".join(own_file(f"scripts/{name}") for name in SCRIPTS)
+    return [library.read_text(encoding="utf-8").replace("\r\n", "\n"), own]
+
+
+def _policy(scripts: Sequence[str]) -> str:
+    """These scripts, styles and pictures in the page itself, and nothing from anywhere else."""
+    if not scripts:
+        return ""
+    hashes = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts)
+    allowed = " ".join(f"'sha256-{digest}'" for digest in hashes)
+    return f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data: blob:"
+
+
+def embedded(paths: Sequence[Path]) -> str:
+    """The first picture that is not too heavy, as a data URI."""
+    chosen = next((p for p in paths if p.suffix != ".svg" or p.stat().st_size <= LARGEST_SVG), paths[-1])
+    content = base64.b64encode(chosen.read_bytes()).decode()
+    return f"data:{MEDIA[chosen.suffix]};base64,{content}"

@@ -1,0 +1,3 @@
+from calling import command
+
+__all__ = ["command"]
