@@ -40,6 +40,9 @@ OF_LARGEST = (LARGEST, LARGEST_RATES)
 """Not trained before predictions are there."""
 ON_REQUEST = (*OF_LARGEST, MORE_SEEDS, BETWEEN)
 """Not trained unless asked for: the blind test has its time, and the others are for time that is left."""
+TABLE, OF_RATES, OF_NONE, SPECS = "runs.csv.gz", "rates.csv.gz", "runs_of_no_study.csv.gz", "specs.jsonl"
+ROUTING, COSTS, ALLOCATIONS, SPEEDS = "routing.csv.gz", "costs.csv", "allocations.csv", "speeds.csv"
+"""The tables; train/tables.py writes them, and train/machine.py the speeds."""
 
 
 def run_program(main: Callable[[], None]) -> None:
@@ -63,11 +66,6 @@ def studies_of_runs(known: RunSpec, studies: Sequence[str] = STUDIES) -> dict[st
         for each in specs_of(study, known.corpus, known.model.vocabulary):
             belongs[each.run_id] = (*belongs.get(each.run_id, ()), study)
     return belongs
-
-
-TABLE, OF_RATES, OF_NONE, SPECS = "runs.csv.gz", "rates.csv.gz", "runs_of_no_study.csv.gz", "specs.jsonl"
-ROUTING, COSTS, ALLOCATIONS, SPEEDS = "routing.csv.gz", "costs.csv", "allocations.csv", "speeds.csv"
-"""The tables; train/tables.py writes them, and train/machine.py the speeds."""
 
 
 @dataclass(frozen=True)

@@ -118,6 +118,12 @@ def test_a_commit_has_a_time_of_its_own(table: RunTable, file: Path) -> None:
     git(file.parent, "commit", "-m", "y", "--date", "2026-01-04T10:30:00+00:00")
     assert told(table, moved) == told(table, moved, checked=False) == found, "to be moved is no change"
     git(file.parent, "reset", "--hard", "HEAD~1")
+    moved = file.parent / "later" / FILE
+    moved.parent.mkdir()
+    git(file.parent, "mv", FILE, f"later/{FILE}")
+    git(file.parent, "commit", "-m", "y", "--date", "2026-01-04T10:30:00+00:00")
+    assert told(table, moved) == told(table, moved, checked=False) == found, "to be moved is no change"
+    git(file.parent, "reset", "--hard", "HEAD~1")
     git(file.parent, "commit", "--amend", "-m", "x", "--date", "2026-01-03T10:30:00+00:00")
     late = told(table, file)
     assert not late.shown

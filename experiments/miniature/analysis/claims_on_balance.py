@@ -24,6 +24,14 @@ LOSS, EXCESS, DROPS = f"log_{VALIDATION}", "oversubscribed", "dropped"
 CROSSED = "rl-r"
 """The technique that has an entropy weight."""
 PLACE = ["router", "size", "experts"]
+DRAWS = 4000
+SAME_SHARE = 0.05
+"""Share of the assignments: less over-subscription than this is no difference."""
+LEAST, MOST = 1e-3, 1.0
+"""Balance weights over which the paper calls S-BASE robust."""
+STEADY = "s-base"
+"""The technique that the others are compared with."""
+NO_SEEDS = "no model was trained with several seeds"
 
 
 def weighted(study: Study) -> pd.DataFrame:
@@ -68,16 +76,6 @@ def spread_noise(study: Study, routers: Sequence[str], size: str, experts: int) 
     groups: list[Array] = [g.to_numpy(float) for _, g in rows.groupby([*PLACE, "variant"])[EXCESS] if len(g) > 1]
     freedom = sum(len(g) - 1 for g in groups)
     return (float(np.sqrt(sum(((g - g.mean()) ** 2).sum() for g in groups) / freedom)), freedom) if freedom else None
-
-
-DRAWS = 4000
-SAME_SHARE = 0.05
-"""Share of the assignments: less over-subscription than this is no difference."""
-LEAST, MOST = 1e-3, 1.0
-"""Balance weights over which the paper calls S-BASE robust."""
-STEADY = "s-base"
-"""The technique that the others are compared with."""
-NO_SEEDS = "no model was trained with several seeds"
 
 
 def more_sensitive(router: str, study: Study) -> Outcome:

@@ -33,6 +33,8 @@ THREE_SEEDS = 1.693
 """Expected range of three normal values, in standard deviations."""
 PAPER_SPREAD = 0.02
 """Nats: the paper's cut-off for a difference that means something."""
+DRAWS = 400
+PLACE = "section 5.1; table of coefficients"
 
 
 def routing_helps(study: Study) -> Outcome:
@@ -202,9 +204,6 @@ CLAIMS = (
 )  # fmt: skip
 
 
-DRAWS = 400
-
-
 @lru_cache(maxsize=2)
 def resampled(study: Study) -> tuple[dict[str, tuple[Draws, Draws]], dict[str, str]]:
     """Refits to resampled sizes and to resampled runs, by router; of the other routers, why there are none."""
@@ -263,7 +262,6 @@ def _difference(parameter: str, more: tuple[Draws, Draws], less: tuple[Draws, Dr
     return Effect(value, float(min(e[0] for e in ends)), float(max(e[1] for e in ends)), basis)
 
 
-PLACE = "section 5.1; table of coefficients"
 COEFFICIENT_CLAIMS = (
     Claim("lowest c", "S-BASE has the lowest c", partial(compared, "c", ("s-base",), ("rl-r", "hash")),
           "“S-BASE scales best: the fitted parameter c is lowest”: S-BASE .009, RL-R .012, HASH .012", PLACE,

@@ -39,6 +39,12 @@ LAW_LOOKS = (("black", "o"), ("#7a5195", "D"), ("#8c8c8c", "s"))
 """Colours that no router has, for routers stand in the same legend."""
 COMPARED = (PAPER_LAW, "irreducible")
 """The paper's law and the one that does best on the paper's runs, shown beside the best of the blind test."""
+LEAST, SHOWN = 3.0, 1e4 * HOPELESS
+"""In 1e-4 of log10 L: errors beyond are drawn at this edge, intervals end there."""
+NOTHING = "no such runs in the table"
+LINES = ("-", "--", ":", "-.")
+BESIDE: dict[str, Any] = {"loc": "center left", "bbox_to_anchor": (1, 0.5)}
+"""A legend of many lines, where it hides none of them."""
 
 
 def main_fit(study: Study) -> Fit:
@@ -77,10 +83,6 @@ def _fits(study: Study) -> dict[str, Fit]:
     if not fits:
         raise InputError("no router has enough sizes and expert counts for a law.")
     return fits
-
-
-LEAST, SHOWN = 3.0, 1e4 * HOPELESS
-"""In 1e-4 of log10 L: errors beyond are drawn at this edge, intervals end there."""
 
 
 def draw_ranking(made: Sequence[LawResult], paper: Sequence[LawResult], noise: NoiseFloor | None) -> Picture:
@@ -187,12 +189,6 @@ def _blind_errors(axes: Axes, scored: Mapping[str, Any]) -> None:
     axes.yaxis.set_major_formatter(FixedFormatter(laws))
     axes.set_ylim(len(laws) - 0.5, -0.5)
     axes.set_xlabel(f"RMSE of log10 L at {scored['size']} (10⁻⁴)")
-
-
-NOTHING = "no such runs in the table"
-LINES = ("-", "--", ":", "-.")
-BESIDE: dict[str, Any] = {"loc": "center left", "bbox_to_anchor": (1, 0.5)}
-"""A legend of many lines, where it hides none of them."""
 
 
 def draw_k_and_r(study: Study) -> Picture:

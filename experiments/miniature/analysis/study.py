@@ -39,6 +39,7 @@ LAST_PART = 0.8
 """Share of a run's steps after which the spread of tokens is averaged."""
 PREDICTED = "predicted*.json"
 """What `routelaw sweep … --dry-run --json` said of each sweep."""
+NEAR = 0.25
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,9 +145,6 @@ def parts_of(variant: str) -> dict[str, str]:
     """`a=1,shared_decisions` as {"a": "1", "shared_decisions": ""}."""
     pairs = (part.partition("=") for part in variant.split(",") if part)
     return {key: value for key, _, value in pairs}
-
-
-NEAR = 0.25
 
 
 @dataclass(frozen=True)

@@ -77,6 +77,17 @@ TEXTS = {
 }
 """Corpus → its file in the folder of texts, and what a document is there."""
 QUICK_VOCABULARY = 320
+SPARE = 35.0
+"""Seconds before the end at which workers are told to stop: they are waited for, and there is packing to do."""
+PACK = "runs.tar.gz"
+PACK_EVERY = 3
+"""Ended runs from one packing to the next; the first is packed at once."""
+BEGUN = "begun"
+"""Folder beside the store: what was known of each run when it first began."""
+RL_R = "rl-r"
+"""The router with settings of its own in chosen.toml, chosen from a study."""
+LAST_LINES, TOLD = 20, 3
+"""Lines of a failed run's output, shown for so many runs: what fails often fails alike."""
 
 
 def build_corpora(place: Path, texts: Path | None, say: Callable[[str], None]) -> None:
@@ -112,20 +123,6 @@ def build_quick_corpora(place: Path) -> None:
                 workers=1,
             )
         tokenizer = place / TRAINING / "tokenizer.model"
-
-
-SPARE = 35.0
-"""Seconds before the end at which workers are told to stop: they are waited for, and there is packing to do."""
-
-PACK = "runs.tar.gz"
-PACK_EVERY = 3
-"""EndedRun runs from one packing to the next; the first is packed at once."""
-BEGUN = "begun"
-"""Folder beside the store: what was known of each run when it first began."""
-RL_R = "rl-r"
-"""The router with settings of its own in chosen.toml, chosen from a study."""
-LAST_LINES, TOLD = 20, 3
-"""Lines of a failed run's output, shown for so many runs: what fails often fails alike."""
 
 
 @dataclass

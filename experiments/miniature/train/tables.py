@@ -69,6 +69,11 @@ from routelaw.specs.run import RunSpec, meaning_of
 
 LOADS, ALLOCATION, HELD = "loads.jsonl", "allocation.json", "held.json"
 PACKED = (SPEC, RESULT, EVALUATIONS, LOG, LOADS, ALLOCATION)
+ABOUT = ("machine", "runs_at_a_time", "torch", "python", "date", "began", "predictions", "committed")
+"""What an allocation says of a run: machine, day, when it began, the hash of the blind test's predictions then, and
+whether these were committed."""
+OF_ROUTERS = ("loss_", "router_")
+"""Beginnings of columns that not every router has: they come last, in order."""
 
 
 def pack(store: Store, file: Path) -> int:
@@ -119,13 +124,6 @@ def _content(run: StoredRun, name: str) -> bytes:
     """The file's content; of the loads only the last row, since those of all evaluations would be most of it."""
     content = (run.folder / name).read_bytes()
     return b"".join(content.splitlines(keepends=True)[-1:]) if name == LOADS else content
-
-
-ABOUT = ("machine", "runs_at_a_time", "torch", "python", "date", "began", "predictions", "committed")
-"""What an allocation says of a run: machine, day, when it began, the hash of the blind test's predictions then, and
-whether these were committed."""
-OF_ROUTERS = ("loss_", "router_")
-"""Beginnings of columns that not every router has: they come last, in order."""
 
 
 def write_tables(store: Store | None, out: Path) -> dict[str, int]:
