@@ -139,28 +139,28 @@ def _finish(unfinished: Path, final: Path, state: dict[str, Any], keep: int) -> 
     _flush(unfinished)
     _remove(final)  # only ever a damaged one of the same step
     unfinished.rename(final)
-    _flush(final.parent)  # the rename itself: without it a power cut may undo it
+    _flush(final.parent)  # the rename itself, which a power cut could undo
     _prune(final.parent, state["step"], keep)
 
 
 def _together(action: Callable[[], T], path: Path, parallel: Parallel, *, only_first: bool = False) -> list[T]:
     """Every process acts (or the first alone), and all hear how it went: results by rank, or one error for all."""
-    outcome: tuple[T | None, str, int] = (None, "", 0)
+    result, problem = None, None
     if not only_first or parallel.rank == 0:
         try:
-            outcome = (action(), "", 0)
+            result = action()
         except (OSError, SafetensorError) as error:
-            known = _system_error(error)
-            outcome = (None, known.strerror or str(known), known.errno or 0)
-    outcomes = parallel.gather(outcome)
-    for rank, (_, words, number) in enumerate(outcomes):
-        if words:
-            whose = "" if parallel.alone else f", on process {rank}"
+            problem = _system_error(error)
+    # An error is sent as any other result: a process that raised at once would leave the others in this collective.
+    outcomes = parallel.gather((result, problem))
+    for rank, (_, error) in enumerate(outcomes):
+        if error is not None:
+            words = (error.strerror or str(error)) + ("" if parallel.alone else f", on process {rank}")
             last = list_checkpoints(path.parent)
             left = f"the one before, {last[-1].name}, is intact" if last else "there is none before it"
             advice = f"; {left}. Make room and run the same command again to go on from there"
-            raise unwritable(path, OSError(number, f"{words}{whose}"), advice)
-    return [result for result, _, _ in outcomes]  # pyrefly: ignore
+            raise unwritable(path, OSError(error.errno or 0, words), advice)
+    return [result for result, _ in outcomes]  # pyrefly: ignore
 
 
 def _system_error(error: OSError | SafetensorError) -> OSError:
@@ -187,6 +187,7 @@ def read_latest(
             found = read(CheckpointReader(path, spec, kinds))
         except Damaged as damage:
             problem = str(damage)
+        # All use the same one: had each fallen back on its own, they would go on from different steps.
         problem = next(filter(None, parallel.gather(problem)), "")
         if not problem:
             return found
@@ -230,7 +231,11 @@ def list_checkpoints(folder: Path) -> list[Path]:
 
 
 class CheckpointReader:
-    """A checkpoint of this run, whichever layout wrote it. Every file of the kinds asked for is verified at once."""
+    """A checkpoint of this run, whichever layout wrote it.
+
+    Every file is verified when something is first read from it. Of several processes each checks what it needs, and
+    together (`read_latest`) they check all.
+    """
 
     def __init__(self, path: Path, spec: RunSpec, kinds: Sequence[str] = (MODEL, OPTIMIZER)) -> None:
         self.path, self.state = path, read_state(path)
@@ -240,13 +245,11 @@ class CheckpointReader:
             raise Damaged(f"{STATE} says {self.state['counters'].get('status')} at step {step} of {steps}")
         # Until November 2026 a single process wrote whole tensors, to `model.safetensors`, and no index.
         stored, ending = self.state.get("index"), "" if "index" in self.state else ".safetensors"
-        self._files = {}
-        for name, sha256 in self.state["sha256"].items():
-            if name.startswith(tuple(kinds)):
-                self._files[name + ending] = _opened(path / (name + ending), sha256)
+        self._hashes: dict[str, str] = {name + ending: sha for name, sha in self.state["sha256"].items()}
+        self._files: dict[str, Any] = {}
         if stored is None:
             stored = {kind: self._index_of_whole_tensors(f"{kind}.safetensors") for kind in kinds}
-        self.index = {kind: _parsed_index(stored.get(kind), self._files) for kind in kinds}
+        self.index = {kind: _parsed_index(stored.get(kind), self._hashes) for kind in kinds}
         """Kind -> name -> the shards in which a tensor is stored, each with its file."""
 
     def read(self, kind: str, name: str, shard: TensorShard | None = None) -> Tensor:
@@ -274,31 +277,33 @@ class CheckpointReader:
     def _slice(self, file: str, name: str, part: TensorShard, wanted: TensorShard) -> Tensor:
         try:
             place = wanted.within(part)  # a scalar has no dimension to slice
-            tensor = self._files[file].get_slice(name)[place] if place else self._files[file].get_tensor(name)
+            tensor = self._file(file).get_slice(name)[place] if place else self._file(file).get_tensor(name)
         except (SafetensorError, OSError, ValueError, IndexError) as error:
             raise Damaged(f"{file} cannot be read: {error}") from None
         if tuple(tensor.shape) != wanted.shape:
             raise Damaged(f"{file} holds another shape of {name} than {STATE} says")
         return tensor
 
+    def _file(self, name: str) -> Any:
+        if name not in self._files:
+            path = self.path / name
+            if not path.is_file():
+                raise Damaged(f"{name} is missing")
+            if sha256_of(path) != self._hashes[name]:
+                raise Damaged(f"{name} does not match its sha256")
+            try:
+                self._files[name] = safe_open(str(path), framework="pt")
+            except (SafetensorError, OSError) as error:
+                raise Damaged(f"{name} cannot be read: {error}") from None
+        return self._files[name]
+
     def _index_of_whole_tensors(self, file: str) -> dict[str, Any]:
-        opened = self._files.get(file)
+        opened = self._file(file) if file in self._hashes else None
         shapes = {name: opened.get_slice(name).get_shape() for name in opened.keys()} if opened else {}  # noqa: SIM118
         return {
             name: {"shape": shape, "parts": [{"file": file, "start": [0] * len(shape), "length": shape}]}
             for name, shape in shapes.items()
         }
-
-
-def _opened(file: Path, sha256: str) -> Any:
-    if not file.is_file():
-        raise Damaged(f"{file.name} is missing")
-    if sha256_of(file) != sha256:
-        raise Damaged(f"{file.name} does not match its sha256")
-    try:
-        return safe_open(str(file), framework="pt")
-    except (SafetensorError, OSError) as error:
-        raise Damaged(f"{file.name} cannot be read: {error}") from None
 
 
 def _parsed_index(index: Any, files: Mapping[str, Any]) -> dict[str, list[tuple[str, TensorShard]]]:
@@ -353,6 +358,7 @@ def _wrong_in(state: Any, path: Path) -> str:
 
 def rendered(state: Any) -> bytes:
     """One way to write a state, so that every byte of the file can be checked."""
+    # What was parsed is rendered again and compared, so no byte may be free: not a space, not the order of keys.
     body = json.dumps(state, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return f'{{"checksum":"{hashlib.sha256(body.encode()).hexdigest()}","state":{body}}}\n'.encode()
 

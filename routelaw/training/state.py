@@ -89,7 +89,7 @@ class TrainState:
                 own.copy_(model[name])
             self.optimizer.load(optimizer, model)
         self.step = reader.state["step"]
-        for name, value in reader.state["counters"].items():
+        for name, value in reader.state["counters"].items():  # names are checked by the reader
             setattr(self, name, value)
         notice(f"continuing after step {self.step} from {reader.path}.")
 
@@ -99,6 +99,7 @@ class TrainState:
         with fitting_tensors(reader.path):
             if reader.index[MODEL].keys() != own.keys():
                 raise ValueError(f"{min(reader.index[MODEL].keys() ^ own.keys())} is only in one of the two")
+            # A step that was skipped leaves no state behind, so a run of nothing else has none.
             if not stored and state["step"] > state["counters"].get("skipped", 0):
                 raise ValueError("it has steps and no state of the optimizer")
             model = {name: reader.read(MODEL, name, shard) for name, (_, shard) in own.items()}
@@ -114,7 +115,7 @@ class TrainState:
         if not parallel.alone:
             from routelaw.distributed.sharding import reshard
 
-            reshard(self.model)
+            reshard(self.model)  # an evaluation may have left parameters whole
         counters = {name: getattr(self, name) for name in COUNTERS}
         save_checkpoint(folder, self.spec, self.step, counters, self._held(), keep, parallel)
 
