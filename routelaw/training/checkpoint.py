@@ -149,8 +149,11 @@ def _together(action: Callable[[], T], path: Path, parallel: Parallel, *, only_f
     if not only_first or parallel.rank == 0:
         try:
             result = action()
-        except (OSError, SafetensorError) as error:
-            problem = _system_error(error)
+        except OSError as error:
+            problem = error
+        except SafetensorError as error:  # has the system's number in words only
+            full = f"os error {errno.ENOSPC}" in str(error)
+            problem = OSError(errno.ENOSPC if full else errno.EIO, str(error))
     # An error is sent as any other result: a process that raised at once would leave the others in this collective.
     outcomes = parallel.gather((result, problem))
     for rank, (_, error) in enumerate(outcomes):
@@ -161,13 +164,6 @@ def _together(action: Callable[[], T], path: Path, parallel: Parallel, *, only_f
             advice = f"; {left}. Make room and run the same command again to go on from there"
             raise unwritable(path, OSError(error.errno or 0, words), advice)
     return [result for result, _ in outcomes]  # pyrefly: ignore
-
-
-def _system_error(error: OSError | SafetensorError) -> OSError:
-    """safetensors has the system's number in words only."""
-    if isinstance(error, OSError):
-        return error
-    return OSError(errno.ENOSPC if f"os error {errno.ENOSPC}" in str(error) else errno.EIO, str(error))
 
 
 def read_latest(

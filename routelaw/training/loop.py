@@ -39,10 +39,7 @@ def train_steps(
     for step in range(first, spec.train.steps):
         tokens = batch(corpus, "train", spec.train.seed, step, spec.train.batch, spec.model.sequence_length)
         tokens_BS = on_device(tokens, device)
-        if graph is None:
-            outcome = take_step(model, optimizer, tokens_BS, spec, step, micro_batches)
-        else:
-            outcome = graph(tokens_BS, step)
+        outcome = graph(tokens_BS, step) if graph else take_step(model, optimizer, tokens_BS, spec, step, micro_batches)
         if look(step + 1) or step + 1 == spec.train.steps:
             yield outcome.read(unseen)
             unseen = []
