@@ -166,14 +166,20 @@ def _together(action: Callable[[], T], path: Path, parallel: Parallel, *, only_f
     return [result for result, _ in outcomes]  # pyrefly: ignore
 
 
-def read_latest(
+def whole_tensors(reader: CheckpointReader) -> Checkpoint:
+    tensors = {kind: {name: reader.read(kind, name) for name in names} for kind, names in reader.index.items()}
+    state = reader.state
+    return Checkpoint(state["step"], tensors[MODEL], tensors.get(OPTIMIZER, {}), state["counters"], reader.path)
+
+
+def latest_checkpoint(
     folder: Path,
     spec: RunSpec,
-    read: Callable[[CheckpointReader], T],
     notice: Callable[[str], None],
     kinds: Sequence[str] = (MODEL, OPTIMIZER),
+    read: Callable[[CheckpointReader], Any] = whole_tensors,
     parallel: Parallel = ALONE,
-) -> T | None:
+) -> Any:
     """What `read` makes of the newest checkpoint of this run that every process finds whole; None where there is none.
     One of another meaning is refused with the difference shown. Called by every process."""
     paths = list_checkpoints(folder)
@@ -193,22 +199,9 @@ def read_latest(
     return None
 
 
-def latest_checkpoint(
-    folder: Path, spec: RunSpec, notice: Callable[[str], None], kinds: Sequence[str] = (MODEL, OPTIMIZER)
-) -> Checkpoint | None:
-    """The newest whole checkpoint of this run, or None."""
-    return read_latest(folder, spec, _whole, notice, kinds)
-
-
 def load_checkpoint(path: Path, spec: RunSpec, kinds: Sequence[str] = (MODEL, OPTIMIZER)) -> Checkpoint:
     """The checkpoint, every byte of the kinds asked for verified; raises Damaged."""
-    return _whole(CheckpointReader(path, spec, kinds))
-
-
-def _whole(reader: CheckpointReader) -> Checkpoint:
-    tensors = {kind: {name: reader.read(kind, name) for name in names} for kind, names in reader.index.items()}
-    state = reader.state
-    return Checkpoint(state["step"], tensors[MODEL], tensors.get(OPTIMIZER, {}), state["counters"], reader.path)
+    return whole_tensors(CheckpointReader(path, spec, kinds))
 
 
 @contextmanager
@@ -230,7 +223,7 @@ class CheckpointReader:
     """A checkpoint of this run, whichever layout wrote it.
 
     Every file is verified when something is first read from it. Of several processes each checks what it needs, and
-    together (`read_latest`) they check all.
+    together (`latest_checkpoint`) they check all.
     """
 
     def __init__(self, path: Path, spec: RunSpec, kinds: Sequence[str] = (MODEL, OPTIMIZER)) -> None:

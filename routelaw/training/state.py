@@ -21,7 +21,7 @@ from routelaw.training.checkpoint import (
     OPTIMIZER,
     CheckpointReader,
     fitting_tensors,
-    read_latest,
+    latest_checkpoint,
     save_checkpoint,
 )
 from routelaw.training.compiling import compile_blocks
@@ -80,7 +80,7 @@ class TrainState:
 
     def resume(self, folder: Path, notice: Callable[[str], None]) -> None:
         """Continue from the newest whole checkpoint in the folder, if there is one, whatever layout wrote it."""
-        found = read_latest(folder, self.spec, self._read, notice, parallel=self.model.parallel)
+        found = latest_checkpoint(folder, self.spec, notice, read=self._read, parallel=self.model.parallel)
         if found is None:
             return
         reader, model, optimizer = found
