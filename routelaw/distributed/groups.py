@@ -112,21 +112,23 @@ class _CopyToGroup(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:  # pyrefly: ignore
-        gradient = gradient.contiguous().clone()
-        dist.all_reduce(gradient, group=ctx.group)
-        return gradient, None
+        return _summed(gradient, ctx.group), None
 
 
 class _ReduceFromGroup(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, group: ProcessGroup) -> Tensor:
-        x = x.contiguous().clone()
-        dist.all_reduce(x, group=group)
-        return x
+        return _summed(x, group)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:  # pyrefly: ignore
         return gradient, None
+
+
+def _summed(x: Tensor, group: ProcessGroup) -> Tensor:
+    x = x.contiguous().clone()  # all_reduce works in place, and autograd may still need what was there
+    dist.all_reduce(x, group=group)
+    return x
 
 
 class _Exchange(torch.autograd.Function):

@@ -32,6 +32,8 @@ def shard(model: Transformer, meshes: Meshes, dtype: torch.dtype) -> None:
             _shard(block.experts, meshes.data, policy)  # pyrefly: ignore
     _shard(model, meshes.batch, policy)
     for module in _sharded(model):
+        # FSDP2 would average gradients over processes. Losses are divided by the count of the whole batch already, and
+        # NCCL's averaging reduction is then replaced by a plain sum, too.
         module.set_force_sum_reduction_for_comms(True)
         module.set_gradient_divide_factor(1.0)
 
@@ -40,6 +42,7 @@ def _shard(module: nn.Module, mesh: DeviceMesh, policy: MixedPrecisionPolicy) ->
     def place(parameter: nn.Parameter) -> Shard:
         return Shard(shard_dimension(tuple(parameter.shape), mesh.size()))
 
+    # Not resharded after the forward pass: a block's parameters would be gathered a second time for the backward pass.
     fully_shard(module, mesh=mesh, mp_policy=policy, reshard_after_forward=False, shard_placement_fn=place)
 
 

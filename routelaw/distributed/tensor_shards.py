@@ -12,9 +12,7 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor, nn
 
-from routelaw.distributed.groups import Group, Parallel
-
-BY_HEADS = ("query.weight", "key.weight", "value.weight", "relative.weight")
+from routelaw.distributed.groups import SINGLE, Parallel
 
 
 @dataclass(frozen=True)
@@ -67,36 +65,31 @@ class TensorShard:
 
 def tensor_shards(module: nn.Module, parallel: Parallel, routed_blocks: Collection[int]) -> dict[str, TensorShard]:
     """By parameter, before FSDP shards them further. Blocks are numbered from 1."""
-    return {
-        name: _shard(name, tuple(p.shape), _split_over(name, parallel, routed_blocks), parallel)
-        for name, p in module.named_parameters()
-    }
+    shards = {}
+    for name, parameter in module.named_parameters():
+        shape, tensor_split = tuple(parameter.shape), tensor_dimension(name)
+        groups = {} if tensor_split is None else {tensor_split: parallel.tensor}
+        # A dense FFW is an expert of one, and every process of an expert group has it.
+        if ".experts." in name and int(name.split(".")[1]) + 1 in routed_blocks:
+            groups[0] = parallel.expert
+        sides = [groups.get(dimension, SINGLE) for dimension in range(len(shape))]
+        shards[name] = TensorShard(
+            tuple(n * group.size for n, group in zip(shape, sides, strict=True)),
+            tuple(n * group.rank for n, group in zip(shape, sides, strict=True)),
+            shape,
+            replica=parallel.tensor.rank if tensor_split is None else 0,
+        )
+    return shards
 
 
-def _split_over(name: str, parallel: Parallel, routed_blocks: Collection[int]) -> dict[int, Group]:
-    """Dimension -> the group over which it is split: heads and hidden units (Shoeybi et al. 2019), and experts."""
-    tensor = parallel.tensor
-    if name.endswith(BY_HEADS):
-        return {0: tensor}
-    if name.endswith("attention.out.weight"):
-        return {1: tensor}
-    if ".experts." not in name:
-        return {}
-    # A dense FFW is an expert of one, and every process of an expert group has it.
-    experts = {0: parallel.expert} if int(name.split(".")[1]) + 1 in routed_blocks else {}
-    return experts | ({2: tensor} if ".up." in name else {1: tensor} if ".down." in name else {})
-
-
-def is_tensor_split(name: str) -> bool:
-    """Whether tensor-parallel processes hold different parts of it."""
-    return name.endswith((*BY_HEADS, "attention.out.weight")) or ".up." in name or ".down." in name
-
-
-def _shard(name: str, shape: tuple[int, ...], groups: dict[int, Group], parallel: Parallel) -> TensorShard:
-    ranks = [(groups[d].rank, groups[d].size) if d in groups else (0, 1) for d in range(len(shape))]
-    whole = tuple(n * size for n, (_, size) in zip(shape, ranks, strict=True))
-    offset = tuple(n * rank for n, (rank, _) in zip(shape, ranks, strict=True))
-    return TensorShard(whole, offset, shape, 0 if is_tensor_split(name) else parallel.tensor.rank)
+def tensor_dimension(name: str) -> int | None:
+    """Along which tensor-parallel processes split a parameter, by heads or hidden units (Shoeybi et al. 2019); None
+    where each holds all of it."""
+    if name.endswith(("query.weight", "key.weight", "value.weight", "relative.weight")):
+        return 0
+    if name.endswith("attention.out.weight") or ".experts.down." in name:
+        return 1
+    return 2 if ".experts.up." in name else None
 
 
 def local_part(tensor: Tensor) -> Tensor:

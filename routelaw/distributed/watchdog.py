@@ -70,7 +70,8 @@ def hang_report(
     doing = f"{alive[reporter].doing}; execution.hang_timeout = {hang_timeout:g}"
     stood = f"the run has stood still for {still:.0f} s ({doing})"
     if silent:
-        named = ", ".join(f"process {rank}{_whereabouts(after, rank)}" for rank in silent)
+        where = {rank: f" ({status.where})" for rank, status in after.items()}
+        named = ", ".join(f"process {rank}{where.get(rank, '')}" for rank in silent)
         return HangReport(reporter, f"{stood}: {named} of {world} no longer gives a sign of life: stopped, or cut off.")
     places = Counter(status.at for status in alive.values())
     apart = {rank: status for rank, status in alive.items() if not status.waits} or alive
@@ -85,10 +86,6 @@ def hang_report(
         f"process {rank} of {world} ({status.where}) stands at {status.at}" for rank, status in blamed.items()
     )
     return HangReport(reporter, f"{stood}: {named}, and the others wait for it.")
-
-
-def _whereabouts(statuses: Mapping[int, ProcessStatus], rank: int) -> str:
-    return f" ({statuses[rank].where})" if rank in statuses else ""
 
 
 class Watchdog:

@@ -138,45 +138,47 @@ def _finish(unfinished: Path, final: Path, state: dict[str, Any], keep: int) -> 
     _flush(unfinished)
     _remove(final)  # only ever a damaged one of the same step
     unfinished.rename(final)
-    _flush(final.parent)  # the rename itself: without it a power cut may undo it
+    _flush(final.parent)  # the rename itself, which a power cut could undo
     _prune(final.parent, state["step"], keep)
 
 
 def _together(action: Callable[[], T], path: Path, parallel: Parallel, *, only_first: bool = False) -> list[T]:
     """Every process acts (or the first alone), and all hear how it went: results by rank, or one error for all."""
-    outcome: tuple[T | None, str, int] = (None, "", 0)
+    result, problem = None, None
     if not only_first or parallel.rank == 0:
         try:
-            outcome = (action(), "", 0)
-        except (OSError, SafetensorError) as error:
-            known = _system_error(error)
-            outcome = (None, known.strerror or str(known), known.errno or 0)
-    outcomes = parallel.gather(outcome)
-    for rank, (_, words, number) in enumerate(outcomes):
-        if words:
-            whose = "" if parallel.alone else f", on process {rank}"
+            result = action()
+        except OSError as error:
+            problem = error
+        except SafetensorError as error:  # has the system's number in words only
+            full = f"os error {errno.ENOSPC}" in str(error)
+            problem = OSError(errno.ENOSPC if full else errno.EIO, str(error))
+    # An error is sent as any other result: a process that raised at once would leave the others in this collective.
+    outcomes = parallel.gather((result, problem))
+    for rank, (_, error) in enumerate(outcomes):
+        if error is not None:
+            words = (error.strerror or str(error)) + ("" if parallel.alone else f", on process {rank}")
             last = list_checkpoints(path.parent)
             left = f"the one before, {last[-1].name}, is intact" if last else "there is none before it"
             advice = f"; {left}. Make room and run the same command again to go on from there"
-            raise unwritable(path, OSError(number, f"{words}{whose}"), advice)
-    return [result for result, _, _ in outcomes]  # pyrefly: ignore
+            raise unwritable(path, OSError(error.errno or 0, words), advice)
+    return [result for result, _ in outcomes]  # pyrefly: ignore
 
 
-def _system_error(error: OSError | SafetensorError) -> OSError:
-    """safetensors has the system's number in words only."""
-    if isinstance(error, OSError):
-        return error
-    return OSError(errno.ENOSPC if f"os error {errno.ENOSPC}" in str(error) else errno.EIO, str(error))
+def whole_tensors(reader: CheckpointReader) -> Checkpoint:
+    tensors = {kind: {name: reader.read(kind, name) for name in names} for kind, names in reader.index.items()}
+    state = reader.state
+    return Checkpoint(state["step"], tensors[MODEL], tensors.get(OPTIMIZER, {}), state["counters"], reader.path)
 
 
-def read_latest(
+def latest_checkpoint(
     folder: Path,
     spec: RunSpec,
-    read: Callable[[CheckpointReader], T],
     notice: Callable[[str], None],
     kinds: Sequence[str] = (MODEL, OPTIMIZER),
+    read: Callable[[CheckpointReader], Any] = whole_tensors,
     parallel: Parallel = ALONE,
-) -> T | None:
+) -> Any:
     """What `read` makes of the newest checkpoint of this run that every process finds whole; None where there is none.
     One of another meaning is refused with the difference shown. Called by every process."""
     paths = list_checkpoints(folder)
@@ -186,6 +188,7 @@ def read_latest(
             found = read(CheckpointReader(path, spec, kinds))
         except Damaged as damage:
             problem = str(damage)
+        # All use the same one: had each fallen back on its own, they would go on from different steps.
         problem = next(filter(None, parallel.gather(problem)), "")
         if not problem:
             return found
@@ -195,22 +198,9 @@ def read_latest(
     return None
 
 
-def latest_checkpoint(
-    folder: Path, spec: RunSpec, notice: Callable[[str], None], kinds: Sequence[str] = (MODEL, OPTIMIZER)
-) -> Checkpoint | None:
-    """The newest whole checkpoint of this run, or None."""
-    return read_latest(folder, spec, _whole, notice, kinds)
-
-
 def load_checkpoint(path: Path, spec: RunSpec, kinds: Sequence[str] = (MODEL, OPTIMIZER)) -> Checkpoint:
     """The checkpoint, every byte of the kinds asked for verified; raises Damaged."""
-    return _whole(CheckpointReader(path, spec, kinds))
-
-
-def _whole(reader: CheckpointReader) -> Checkpoint:
-    tensors = {kind: {name: reader.read(kind, name) for name in names} for kind, names in reader.index.items()}
-    state = reader.state
-    return Checkpoint(state["step"], tensors[MODEL], tensors.get(OPTIMIZER, {}), state["counters"], reader.path)
+    return whole_tensors(CheckpointReader(path, spec, kinds))
 
 
 @contextmanager
@@ -229,7 +219,11 @@ def list_checkpoints(folder: Path) -> list[Path]:
 
 
 class CheckpointReader:
-    """A checkpoint of this run, whichever layout wrote it. Every file of the kinds asked for is verified at once."""
+    """A checkpoint of this run, whichever layout wrote it.
+
+    Every file is verified when something is first read from it. Of several processes each checks what it needs, and
+    together (`latest_checkpoint`) they check all.
+    """
 
     def __init__(self, path: Path, spec: RunSpec, kinds: Sequence[str] = (MODEL, OPTIMIZER)) -> None:
         self.path, self.state = path, read_state(path)
@@ -239,13 +233,11 @@ class CheckpointReader:
             raise Damaged(f"{STATE} says {self.state['counters'].get('status')} at step {step} of {steps}")
         # Until November 2026 a single process wrote whole tensors, to `model.safetensors`, and no index.
         stored, ending = self.state.get("index"), "" if "index" in self.state else ".safetensors"
-        self._files = {}
-        for name, sha256 in self.state["sha256"].items():
-            if name.startswith(tuple(kinds)):
-                self._files[name + ending] = _opened(path / (name + ending), sha256)
+        self._hashes: dict[str, str] = {name + ending: sha for name, sha in self.state["sha256"].items()}
+        self._files: dict[str, Any] = {}
         if stored is None:
             stored = {kind: self._index_of_whole_tensors(f"{kind}.safetensors") for kind in kinds}
-        self.index = {kind: _parsed_index(stored.get(kind), self._files) for kind in kinds}
+        self.index = {kind: _parsed_index(stored.get(kind), self._hashes) for kind in kinds}
         """Kind -> name -> the shards in which a tensor is stored, each with its file."""
 
     def read(self, kind: str, name: str, shard: TensorShard | None = None) -> Tensor:
@@ -273,31 +265,33 @@ class CheckpointReader:
     def _slice(self, file: str, name: str, part: TensorShard, wanted: TensorShard) -> Tensor:
         try:
             place = wanted.within(part)  # a scalar has no dimension to slice
-            tensor = self._files[file].get_slice(name)[place] if place else self._files[file].get_tensor(name)
+            tensor = self._file(file).get_slice(name)[place] if place else self._file(file).get_tensor(name)
         except (SafetensorError, OSError, ValueError, IndexError) as error:
             raise Damaged(f"{file} cannot be read: {error}") from None
         if tuple(tensor.shape) != wanted.shape:
             raise Damaged(f"{file} holds another shape of {name} than {STATE} says")
         return tensor
 
+    def _file(self, name: str) -> Any:
+        if name not in self._files:
+            path = self.path / name
+            if not path.is_file():
+                raise Damaged(f"{name} is missing")
+            if sha256_of(path) != self._hashes[name]:
+                raise Damaged(f"{name} does not match its sha256")
+            try:
+                self._files[name] = safe_open(str(path), framework="pt")
+            except (SafetensorError, OSError) as error:
+                raise Damaged(f"{name} cannot be read: {error}") from None
+        return self._files[name]
+
     def _index_of_whole_tensors(self, file: str) -> dict[str, Any]:
-        opened = self._files.get(file)
+        opened = self._file(file) if file in self._hashes else None
         shapes = {name: opened.get_slice(name).get_shape() for name in opened.keys()} if opened else {}  # noqa: SIM118
         return {
             name: {"shape": shape, "parts": [{"file": file, "start": [0] * len(shape), "length": shape}]}
             for name, shape in shapes.items()
         }
-
-
-def _opened(file: Path, sha256: str) -> Any:
-    if not file.is_file():
-        raise Damaged(f"{file.name} is missing")
-    if sha256_of(file) != sha256:
-        raise Damaged(f"{file.name} does not match its sha256")
-    try:
-        return safe_open(str(file), framework="pt")
-    except (SafetensorError, OSError) as error:
-        raise Damaged(f"{file.name} cannot be read: {error}") from None
 
 
 def _parsed_index(index: Any, files: Mapping[str, Any]) -> dict[str, list[tuple[str, TensorShard]]]:
@@ -352,6 +346,7 @@ def _wrong_in(state: Any, path: Path) -> str:
 
 def rendered(state: Any) -> bytes:
     """One way to write a state, so that every byte of the file can be checked."""
+    # What was parsed is rendered again and compared, so no byte may be free: not a space, not the order of keys.
     body = json.dumps(state, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return f'{{"checksum":"{hashlib.sha256(body.encode()).hexdigest()}","state":{body}}}\n'.encode()
 

@@ -75,13 +75,9 @@ def require_float32_moments(execution: ExecutionSpec) -> None:
         )
 
 
-def depends_on_groups(spec: RunSpec) -> bool:
-    """Not dense, nor a router that decides token by token (it says `uses_groups = False`) without capacity."""
-    if not spec.routed_blocks:
-        return False
-    return spec.router.capacity_factor > 0 or router_class(spec.router.name).uses_groups
-
-
 def check_split(spec: RunSpec, micro_batches: int, layout: Layout | None = None) -> None:
     """Each process holds whole sequences of a micro-batch, and whole groups where groups matter."""
-    check_layout(spec, layout or Layout(), micro_batches, depends_on_groups(spec))
+    router = spec.router
+    # A router may decide token by token (`uses_groups = False`); without capacity its groups then matter to nobody.
+    uses_groups = spec.routed_blocks and (router.capacity_factor > 0 or router_class(router.name).uses_groups)
+    check_layout(spec, layout or Layout(), micro_batches, bool(uses_groups))

@@ -103,6 +103,7 @@ class GraphedStep:
         self.number = torch.zeros((), dtype=torch.int64, device=device)
 
     def __call__(self, tokens_BS: Tensor, step: int) -> StepResult:
+        # A graph reads the addresses it was recorded with, so whatever changes is copied to where it looks.
         self.tokens_BS.copy_(tokens_BS, non_blocking=True)
         self.number.fill_(step)
         rate = learning_rate(self.spec.train, step)
@@ -117,6 +118,7 @@ class GraphedStep:
             self.graph.replay()
             outcome = self.recorded
         self.taken += 1
+        # `finite` may be read many steps later; the rest is read before the next replay, or never.
         return replace(outcome, step=step + 1, learning_rate=rate, finite=outcome.finite.clone())
 
     def _once(self) -> StepResult:

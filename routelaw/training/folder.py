@@ -194,7 +194,7 @@ class JsonLines:
             except (ValueError, KeyError, TypeError, AttributeError):
                 broken += 1
                 continue
-            if at <= last or whose != run_id:
+            if at <= last or whose != run_id:  # a run's steps only go up; a copy of a line stands there twice
                 broken += 1
             elif at <= step:
                 kept.append(line + b"\n")

@@ -14,7 +14,7 @@ from routelaw.model.transformer import Transformer
 from routelaw.specs.run import RunSpec
 from routelaw.training.compiling import GraphedStep
 from routelaw.training.optimizer import Optimizer
-from routelaw.training.step import StepInfo, StepResult, take_step
+from routelaw.training.step import StepInfo, take_step
 
 
 def train_steps(
@@ -35,23 +35,16 @@ def train_steps(
     GPU is not waited for. `graphed`: as CUDA graphs (compiling.py).
     """
     unseen: list[Tensor] = []
-    take = (
-        GraphedStep(model, optimizer, spec, micro_batches) if graphed else _taker(model, optimizer, spec, micro_batches)
-    )
+    graph = GraphedStep(model, optimizer, spec, micro_batches) if graphed else None
     for step in range(first, spec.train.steps):
         tokens = batch(corpus, "train", spec.train.seed, step, spec.train.batch, spec.model.sequence_length)
-        outcome = take(on_device(tokens, device), step)
+        tokens_BS = on_device(tokens, device)
+        outcome = graph(tokens_BS, step) if graph else take_step(model, optimizer, tokens_BS, spec, step, micro_batches)
         if look(step + 1) or step + 1 == spec.train.steps:
             yield outcome.read(unseen)
             unseen = []
         else:
             unseen.append(outcome.finite)
-
-
-def _taker(
-    model: Transformer, optimizer: Optimizer, spec: RunSpec, micro_batches: int
-) -> Callable[[Tensor, int], StepResult]:
-    return lambda tokens_BS, step: take_step(model, optimizer, tokens_BS, spec, step, micro_batches)
 
 
 def on_device(tokens: np.ndarray, device: torch.device | str) -> Tensor:

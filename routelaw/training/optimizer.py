@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from routelaw.distributed.groups import ALONE
-from routelaw.distributed.tensor_shards import is_tensor_split, local_part
+from routelaw.distributed.tensor_shards import local_part, tensor_dimension
 from routelaw.model.transformer import Transformer
 from routelaw.specs.run import TrainSpec
 from routelaw.training import fused_adamw
@@ -86,13 +86,14 @@ class Optimizer:
     def _norm_of_parts(self) -> Tensor:
         """Every part counts once: what tensor-parallel processes hold in common is not added up over them."""
         device = next(iter(self.masters.values())).device
+        # float64, so that the order in which a layout adds them up does not show.
         own, common = torch.zeros(2, dtype=torch.float64, device=device)
         for name, master in self.masters.items():
             square = _norm(master).double() ** 2
-            if is_tensor_split(name):
-                own += square
-            else:
+            if tensor_dimension(name) is None:
                 common += square
+            else:
+                own += square
         return self.parallel.batch.all_sum(self.parallel.tensor.all_sum(own) + common).sqrt()
 
     def step(self, rate: float | Tensor, norm: Tensor, finite: Tensor | None = None) -> None:
@@ -100,6 +101,7 @@ class Optimizer:
         if self.skips_on_device:
             self._fused_step(rate, norm, finite)
             return
+        # A divisor, since that is what the fused operation takes; never below 1, so small gradients stay as they are.
         divisor = torch.clamp((norm + 1e-12) / self.train.clip, min=1.0)
         self._torch_step(rate, divisor)
         self._write_back()
@@ -192,9 +194,7 @@ class Optimizer:
         self._write_back()
         for key, value in tensors.items():
             kind, name = key.split("/", 1)
-            if kind == COUNTER:
-                self._statistics(name)[COUNTER].copy_(value)
-            elif kind != MASTER:
+            if kind != MASTER:  # copied, so that the type is this run's, whichever the state was saved in
                 local_part(self._statistics(name)[kind]).copy_(value)
 
     def _check_state(self, tensors: Mapping[str, Tensor]) -> None:
@@ -252,6 +252,6 @@ def learning_rate(train: TrainSpec, step: int) -> float:
     warmup = warmup_steps(train)
     if step < warmup:
         return train.start_rate + (train.learning_rate - train.start_rate) * step / warmup
-    done = (step - warmup) / max(train.steps - 1 - warmup, 1)
+    done = (step - warmup) / max(train.steps - 1 - warmup, 1)  # 1 at the last step, which is number steps − 1
     final = train.final_share * train.learning_rate
     return final + (train.learning_rate - final) * 0.5 * (1 + math.cos(math.pi * min(done, 1.0)))

@@ -112,6 +112,8 @@ def train_run(
     files = RunFolder(folder, writes=rank.first)
     notice = notice if rank.first else _unheard
     prepare(device, dtype, notice)
+    # In this order: a folder that another process trains in is refused before anything is joined, and the watchdog runs
+    # before the first collective in which a process could be waited for.
     with (
         files.claimed(),
         settings(execution, device),
@@ -122,11 +124,11 @@ def train_run(
         files.require_resumable()
         state = TrainState.start(spec, corpus, device, dtype, execution, way, parallel, meshes)
         state.resume(files.checkpoints, notice)
-        files.cut_after(state.step, notice)
+        files.cut_after(state.step, notice)  # rows of steps that will be taken again
         for progress in run_steps(state, execution, corpora, files, device, moved, graphed=way == "step"):
             yield progress
             if state.status == RUNNING and parallel.any_says(stop(), device):
-                files.flush()
+                files.flush()  # first: a checkpoint must not know of rows that a power cut may take
                 state.save(files.checkpoints, execution.keep)
                 break
         result = Result(
@@ -185,6 +187,7 @@ def run_steps(
     for info in steps:
         state.record(info)
         losses = None
+        # Evaluated before it is saved: the checkpoint holds the loss, so that a run resumed at its end has one.
         if _due(state, execution.evaluate_every):
             moved(f"evaluation after step {state.step}")
             measured = evaluate(state.model, corpora, execution.evaluate_tokens, device)

@@ -21,7 +21,7 @@ from routelaw.training.checkpoint import (
     OPTIMIZER,
     CheckpointReader,
     fitting_tensors,
-    read_latest,
+    latest_checkpoint,
     save_checkpoint,
 )
 from routelaw.training.compiling import compile_blocks
@@ -80,7 +80,7 @@ class TrainState:
 
     def resume(self, folder: Path, notice: Callable[[str], None]) -> None:
         """Continue from the newest whole checkpoint in the folder, if there is one, whatever layout wrote it."""
-        found = read_latest(folder, self.spec, self._read, notice, parallel=self.model.parallel)
+        found = latest_checkpoint(folder, self.spec, notice, read=self._read, parallel=self.model.parallel)
         if found is None:
             return
         reader, model, optimizer = found
@@ -89,7 +89,7 @@ class TrainState:
                 own.copy_(model[name])
             self.optimizer.load(optimizer, model)
         self.step = reader.state["step"]
-        for name, value in reader.state["counters"].items():
+        for name, value in reader.state["counters"].items():  # names are checked by the reader
             setattr(self, name, value)
         notice(f"continuing after step {self.step} from {reader.path}.")
 
@@ -99,6 +99,7 @@ class TrainState:
         with fitting_tensors(reader.path):
             if reader.index[MODEL].keys() != own.keys():
                 raise ValueError(f"{min(reader.index[MODEL].keys() ^ own.keys())} is only in one of the two")
+            # A step that was skipped leaves no state behind, so a run of nothing else has none.
             if not stored and state["step"] > state["counters"].get("skipped", 0):
                 raise ValueError("it has steps and no state of the optimizer")
             model = {name: reader.read(MODEL, name, shard) for name, (_, shard) in own.items()}
@@ -114,7 +115,7 @@ class TrainState:
         if not parallel.alone:
             from routelaw.distributed.sharding import reshard
 
-            reshard(self.model)
+            reshard(self.model)  # an evaluation may have left parameters whole
         counters = {name: getattr(self, name) for name in COUNTERS}
         save_checkpoint(folder, self.spec, self.step, counters, self._held(), keep, parallel)
 

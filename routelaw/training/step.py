@@ -98,9 +98,11 @@ def step_on_device(
     optimizer.clear()
     batch = model.parallel.batch
     size = tokens_BS.shape[0] // (micro_batches * batch.size)
+    # float64: the sum over micro-batches must not depend on how many there are, as far as anyone can see.
     loss = torch.zeros((), dtype=torch.float64, device=tokens_BS.device)
     tally = RoutingTally(spec.router.experts, batch)
     for piece in range(micro_batches):
+        # Every process has read the whole batch and takes its own rows of each micro-batch: nothing is sent.
         first = (piece * batch.size + batch.rank) * size
         piece_BS = tokens_BS[first : first + size]
         ids_BS, target_T = piece_BS[:, :-1], piece_BS[:, 1:].flatten()
@@ -112,7 +114,7 @@ def step_on_device(
         optimizer.accumulate_gradients()
         loss += likelihood.detach().double() / micro_batches
         tally.add(output, losses)
-    batch.all_sum(loss)
+    batch.all_sum(loss)  # tensor-parallel processes have computed the same loss, and are not asked
     norm = optimizer.gradient_norm()
     finite = torch.isfinite(norm) & torch.isfinite(loss)
     if optimizer.skips_on_device:
