@@ -57,4 +57,4 @@ def is_python(block: str) -> bool:
         ast.parse(block)
     except SyntaxError:
         return False
-    return "rl" in block
+    return re.search(r"\brl\b|^(import|from) ", block, re.MULTILINE) is not None
