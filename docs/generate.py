@@ -69,6 +69,11 @@ def prose(text: str) -> str:
     return "".join(part if part.startswith("`") else re.sub(r"([<*_])", r"\\\1", part) for part in parts)
 
 
+def link(title: str) -> str:
+    """To a section of the same page, by the anchor that GitHub makes."""
+    return f"[{title}](#{title.lower().replace(' ', '-')})"
+
+
 def source(module: str) -> str:
     path = Path(str(sys.modules[module].__file__)).relative_to(ROOT).as_posix()
     return f"[{path}](../../{path})"
@@ -189,28 +194,25 @@ def fields_page() -> str:
 
 def routers_page() -> str:
     """Every routing technique with its own options."""
-    parts = []
+    summary, parts = [], []
     for name, kind in sorted(all_routers().items()):
-        words = "\n\n".join(
-            paragraphs(inspect.cleandoc(kind.__doc__ or "") or docstring(sys.modules[kind.__module__], name))
-        )
+        words = paragraphs(inspect.cleandoc(kind.__doc__ or docstring(sys.modules[kind.__module__], name)))
+        summary.append([link(name), prose(words[0])])
         rows = list(field_rows(kind.Options, "router.options."))
         options = table("option|type|default|meaning", rows) if rows else "No options of its own."
-        facts = (
-            f"Default of `router.balance_weight`: {kind.default_balance_weight:g}. "
-            if kind.default_balance_weight
-            else ""
-        )
-        parts.append(f"## {name}\n\n{words}\n\n{options}\n\n{facts}Defined in {source(kind.__module__)}.")
-    return "\n\n".join(parts)
+        weight = kind.default_balance_weight
+        balance = [f"Default of `router.balance_weight`: {weight:g}."] if weight else []
+        parts += [f"## {name}", *words, options, *balance, f"Defined in {source(kind.__module__)}."]
+    return "\n\n".join([table("router|how tokens find their experts", summary), *parts])
 
 
 def laws_page() -> str:
     """Every scaling law: formula, source, columns and parameters."""
+    laws = routelaw.laws.all_laws()
     modules = (importlib.import_module(f"routelaw.laws.{m.name}") for m in pkgutil.iter_modules(routelaw.laws.__path__))
     home = {module.LAW.name: module for module in modules if hasattr(module, "LAW")}
     parts = []
-    for name, law in routelaw.laws.all_laws().items():
+    for name, law in laws.items():
         rows = [[code(p.name), bounds(p), "log10" if p.log else "", prose(p.meaning)] for p in law.parameters]
         reads = ", ".join(f"[{column}](columns.md)" for column in law.inputs)
         rest = f"Reads {reads}{', at every step of a run' * law.along_training}. Source: {prose(law.source)}."
@@ -218,7 +220,8 @@ def laws_page() -> str:
         parameters = table("parameter|bounds|searched in|meaning", rows)
         where = f"Defined in {source(home[name].__name__)}."
         parts.append("\n\n".join([f"## {name}", f"    {law.formula}", words, rest, parameters, where]))
-    return "\n\n".join(parts)
+    rows = [[link(name), code(law.formula), prose(law.source)] for name, law in laws.items()]
+    return "\n\n".join([table("law|formula|source", rows), *parts])
 
 
 def bounds(parameter: routelaw.Parameter) -> str:
@@ -304,13 +307,13 @@ PAGES: dict[str, tuple[str, Callable[[], str]]] = {
 
 
 def contents(body: str) -> str:
-    """Links to the sections of a page, by the anchors that GitHub makes."""
+    """Links to the sections of a page that does not begin with a table of them."""
     seen: Counter[str] = Counter()
     links = []
-    for title in re.findall(r"^## (.*)$", body, re.MULTILINE):
-        anchor = title.lower().replace(" ", "-")
-        links.append(f"[{title}](#{anchor}-{seen[anchor]})" if seen[anchor] else f"[{title}](#{anchor})")
-        seen[anchor] += 1
+    for title in re.findall(r"^## (.*)$", body, re.MULTILINE) if body.startswith("## ") else ():
+        number = seen[title.lower()]
+        links.append(f"{link(title)[:-1]}-{number})" if number else link(title))
+        seen[title.lower()] += 1
     return " ·\n".join(links) + "\n\n" if links else ""
 
 

@@ -17,12 +17,17 @@ from typing import Any
 import pandas as pd
 import pytest
 from calling import called
-from conftest import RELEASED
 from examples import FILES, OUTPUT, PAGES, Example, examples_of
-from tiny_runs import make_text
+from tiny_runs import EXECUTION, make_spec, make_text
 
 import routelaw as rl
+from routelaw.runs.store import Store
+from routelaw.sweeps.progress import RunEnded, Started, Tick
+from routelaw.sweeps.sweep import PlannedRun
+from routelaw.sweeps.task import Task
 
+RELEASED = Path(__file__).parents[3] / "shared" / "data" / "routing_curves.csv.gz"
+"""The paper's losses, which are not part of the project."""
 NOT_RUN = {
     "make demo": "tests/cli/test_demo_command.py does what it does",
     "make test": "it is the suite that this test is part of",
@@ -159,6 +164,20 @@ def test_the_examples_of_a_page_run(page, own_files, request, reader):
         reader(example)
     if left_out:
         pytest.skip(f"all but {len(left_out)} examples ran: the paper's released losses are not beside the repository")
+
+
+def test_the_backend_that_the_guide_shows_trains_a_sweep(tmp_path, tiny_corpus):
+    page = next(page for page in PAGES if page.name == "extending.md")
+    names: dict[str, Any] = {}
+    exec(next(example.text for example in examples_in(page) if "def run_in_turn" in example.text), names)
+    store = Store(tmp_path / "runs")
+    specs = [make_spec(tiny_corpus, router, steps=2) for router in ("dense", "hash")]
+    planned = [PlannedRun(spec, EXECUTION, tiny_corpus.path, {}) for spec in specs]
+    tasks = [Task.of(run, run.execution, store, ()) for run in planned]
+    events = [event for event in names["run_in_turn"](tasks, store) if not isinstance(event, Tick)]
+    ids = [spec.run_id for spec in specs]
+    assert events == [kind(run_id) for run_id in ids for kind in (Started, RunEnded)]
+    assert all(store.ended(run_id) for run_id in ids)
 
 
 def test_what_is_not_run_is_in_the_documents():
