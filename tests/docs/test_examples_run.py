@@ -6,6 +6,8 @@ left out. A file that a page shows is saved under its name; files of the reader 
 
 from __future__ import annotations
 
+import ast
+import doctest
 import io
 import json
 import re
@@ -17,7 +19,7 @@ from typing import Any
 import pandas as pd
 import pytest
 from calling import called
-from examples import FILES, OUTPUT, PAGES, Example, examples_of
+from examples import FILES, OUTPUT, PAGES, ROOT, Example, examples_of
 from tiny_runs import EXECUTION, make_spec, make_text
 
 import routelaw as rl
@@ -45,12 +47,12 @@ CUTS = (
 """Pattern and replacement: steps of training, runs of a sweep, tokens of an evaluation, and shapes of benchmarks."""
 OF_THE_PAPER = re.compile(r"routelaw (data fetch|reproduce|compare$|(fit|compare) --|epc ~)")
 """Examples that read the paper's released losses."""
-QUICK = ("planning.md",)
+QUICK = ("docs/planning.md",)
 """Pages that are quick; the others train, and are long."""
 
 
-def examples_in(page: Path) -> list[Example]:
-    return list(examples_of(page.read_text(encoding="utf-8")))
+def examples_in(page: str) -> list[Example]:
+    return list(examples_of(PAGES[page]))
 
 
 def cut(text: str) -> str:
@@ -74,8 +76,7 @@ def own_losses(first: str) -> pd.DataFrame:
 
 def sweep_of_the_tutorial() -> str:
     """What pages that only name `my_sweep.toml` sweep over."""
-    (tutorial,) = (page for page in PAGES if page.name == "tutorial.md")
-    return next(example.text for example in examples_in(tutorial) if example.kind == "my_sweep.toml")
+    return next(example.text for example in examples_in("docs/tutorial.md") if example.kind == "my_sweep.toml")
 
 
 @pytest.fixture(scope="session")
@@ -144,15 +145,10 @@ def reader(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]):
 
 @pytest.mark.parametrize(
     "page",
-    [
-        pytest.param(page, marks=() if page.name in QUICK else pytest.mark.long, id=page.name)
-        for page in PAGES
-        if examples_in(page)
-    ],
+    [pytest.param(page, marks=() if page in QUICK else pytest.mark.long) for page in PAGES if examples_in(page)],
 )
 def test_the_examples_of_a_page_run(page, own_files, request, reader):
-    text = page.read_text(encoding="utf-8")
-    if "out/corpus" in text and not re.search(r"routelaw corpus build|rl\.build_corpus", text):
+    if "out/corpus" in PAGES[page] and not re.search(r"routelaw corpus build|rl\.build_corpus", PAGES[page]):
         shutil.copytree(request.getfixturevalue("python_corpus"), own_files / "out" / "corpus")
     left_out = []
     for example in examples_in(page):
@@ -167,9 +163,8 @@ def test_the_examples_of_a_page_run(page, own_files, request, reader):
 
 
 def test_the_backend_that_the_guide_shows_trains_a_sweep(tmp_path, tiny_corpus):
-    page = next(page for page in PAGES if page.name == "extending.md")
     names: dict[str, Any] = {}
-    exec(next(example.text for example in examples_in(page) if "def run_in_turn" in example.text), names)
+    exec(next(example.text for example in examples_in("docs/extending.md") if "def run_in_turn" in example.text), names)
     store = Store(tmp_path / "runs")
     specs = [make_spec(tiny_corpus, router, steps=2) for router in ("dense", "hash")]
     planned = [PlannedRun(spec, EXECUTION, tiny_corpus.path, {}) for spec in specs]
@@ -187,15 +182,29 @@ def test_what_is_not_run_is_in_the_documents():
     assert {text for text in others if not text.startswith("routelaw ")} <= set(NOT_RUN)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES)
 def test_every_block_is_an_example(page):
-    text = page.read_text(encoding="utf-8")
-    found = examples_in(page)
+    text, found = PAGES[page], examples_in(page)
     commands = [line for line in re.sub(r"\\\n\s*", "", text).splitlines() if re.match(r"(    )?routelaw ", line)]
     assert len(commands) == sum(example.text.startswith("routelaw ") for example in found)
     for example in found:
         if example.kind in FILES.values() and not example.kind.endswith(".csv"):
             assert f"`{example.kind}`" in text or f" {example.kind}" in text, "the page says what the file is called"
+
+
+def test_every_example_of_a_docstring_is_that_of_a_public_name():
+    """Those run in tests/test_public_face.py."""
+    documented = (getattr(rl, name) for name in rl.__all__)
+    finder = doctest.DocTestFinder(exclude_empty=True)
+    run = {
+        example.source for thing in documented for found in finder.find(thing, "x", False) for example in found.examples
+    }
+    shown = set()
+    for path in sorted((ROOT / "routelaw").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+                shown |= {e.source for e in doctest.DocTestParser().get_examples(ast.get_docstring(node) or "")}
+    assert shown <= run
 
 
 def test_the_reader_of_examples():
