@@ -43,8 +43,10 @@ CUTS = (
     (r"(router\.experts = \[2, 8), 32\]", r"\1]"),
     (r"^(routelaw (?:train|sweep) (?!.*--dry-run).*)$", r"\1 --set execution.evaluate_tokens=1024"),
     (r"^(routelaw bench (?!.*--quick).*)$", r"\1 --quick"),
+    (r"^(routelaw bench .*) --record\b", r"\1"),
 )
-"""Pattern and replacement: steps of training, runs of a sweep, tokens of an evaluation, and shapes of benchmarks."""
+"""Pattern and replacement: steps of training, runs of a sweep, tokens of an evaluation, and shapes of benchmarks, whose
+results are not to be recorded."""
 OF_THE_PAPER = re.compile(r"routelaw (data fetch|reproduce|compare$|(fit|compare) --|epc ~)")
 """Examples that read the paper's released losses."""
 QUICK = ("docs/planning.md",)
