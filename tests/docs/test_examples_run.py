@@ -43,6 +43,7 @@ CUTS = (
     (r"(router\.experts = \[2, 8), 32\]", r"\1]"),
     (r"^(routelaw (?:train|sweep) (?!.*--dry-run).*)$", r"\1 --set execution.evaluate_tokens=1024"),
     (r"^(routelaw bench (?!.*--quick).*)$", r"\1 --quick"),
+    (r"(\bwidths=\[)[\d,]+", r"\g<1>64"),
     (r"^(routelaw bench .*) --record\b", r"\1"),
 )
 """Pattern and replacement: steps of training, runs of a sweep, tokens of an evaluation, and shapes of benchmarks, whose
