@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 import typer.main
+from tiny_runs import make_spec
 
 import routelaw
 from routelaw.cli.main import app
 from routelaw.routers.router import all_routers
-from routelaw.runs.table import columns_of
 from routelaw.specs.run import ExecutionSpec, ModelSpec, RouterSpec, TrainSpec
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -80,12 +80,10 @@ def test_it_names_every_command_field_router_law_and_name():
     assert set(re.findall(r"^## (.*)", text_of("python.md"), re.MULTILINE)) == set(routelaw.__all__)
 
 
-def test_it_describes_every_column_that_training_writes():
-    spec = routelaw.RunSpec(
-        ModelSpec(routelaw.get_size("0.05M")), RouterSpec("hash", 4), TrainSpec(steps=2, batch=2), "0" * 64
-    )
+def test_it_describes_every_column_that_training_writes(tmp_path, tiny_corpus):
+    run = routelaw.train(make_spec(tiny_corpus, "hash", steps=1), tiny_corpus, out=tmp_path / "run", device="cpu")
     described = set(re.findall(r"^\| `(\w+)`", text_of("columns.md"), re.MULTILINE))
-    assert set(columns_of(spec)) <= described
+    assert set(run.finish().table.frame.columns) <= described
 
 
 def test_it_is_the_same_on_every_machine():
