@@ -12,7 +12,7 @@ PRICE := 2.5
 WORKERS ?= $(shell expr $$(nproc) + 1)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all proofs fuzz interpret check bench figures figures-of-ours figures-of-paper clean
+.PHONY: help setup demo test test-all proofs fuzz interpret check docs bench figures figures-of-ours figures-of-paper clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -53,13 +53,19 @@ $(INTERPRETER)/.installed: pyproject.toml constraints.txt
 interpret: $(INTERPRETER)/.installed  ## the GPU's kernels on a CPU, by Triton's interpreter (its environment has an older numpy)
 	$(INTERPRETER)/bin/python -m pytest -n $(WORKERS) tests/kernels
 
-check: $(STAMP)  ## format, lint, types, import direction, spelling, RESULTS.md
+check: $(STAMP)  ## format, lint, types, import direction, spelling, and the pages made from code and results
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/pyrefly check
 	$(BIN)/lint-imports
 	$(BIN)/codespell
 	$(BIN)/python benchmarks/results_md.py --check
+	$(BIN)/python docs/generate.py --check
+	$(BIN)/python -m pytest -q tests/docs/test_links.py
+
+docs: $(STAMP)  ## write docs/reference from the code, and check every link
+	$(BIN)/python docs/generate.py
+	$(BIN)/python -m pytest -q tests/docs/test_links.py
 
 bench: $(STAMP)  ## benchmarks: ratios against named baselines
 	$(BIN)/python -m benchmarks.fit --record

@@ -3,20 +3,21 @@
     import routelaw as rl
 
     # Text to tokens, a trained model, other texts; then many runs.
-    rl.build_corpus(["texts/"], "corpus", vocabulary=2048)
-    run = rl.train(corpus="corpus", size="0.2M", router="s-base", experts=8, steps=500).finish()
+    rl.build_corpus(["python"], "out/corpus", vocabulary=512)
+    options = {"size": "0.2M", "steps": 200, "batch": 16, "sequence_length": 64, "learning_rate": 6e-3}
+    run = rl.train(corpus="out/corpus", router="s-base", experts=8, **options).finish()
     run.evaluate("my_text.txt").bits_per_byte
-    store = rl.run_sweep(rl.load_sweep("my_sweep.toml"), "runs", jobs=2).finish()
+    store = rl.run_sweep(rl.load_sweep("my_sweep.toml"), "sweep", jobs=2).finish()
 
     # Losses, yours or a CSV of anyone's: laws and routers compared, a law fitted, and how far to trust it.
-    table = rl.read_runs("runs")
+    table = rl.read_runs("sweep")
     rl.compare(table)
     fit = rl.fit_law("irreducible", rl.select_points(table, "s-base"))
     rl.judge(fit)
 
     # Which model for a budget; one page with all of it.
     rl.plan(rl.Budget(memory_bytes=24e9, flops_per_token=1e9), table)
-    rl.write_report("runs", "report")
+    rl.write_report("sweep", "report")
 
 The names below are what a user types. They load on first use, so `import routelaw` costs nothing, and only those that
 train need torch. `help(rl.train)` and so on show an example of each; the tests run them.

@@ -78,6 +78,7 @@ class Hash(Router):
         scheme: str = "modulo"
         """modulo, random or greedy."""
         permuted: bool = False
+        """Every layer has its own permutation of token ids before the hash."""
 
     def __init__(self, width: int, vocabulary: int, layer: int, spec: RouterSpec) -> None:
         super().__init__(width, vocabulary, layer, spec)

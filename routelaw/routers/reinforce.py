@@ -84,19 +84,23 @@ class Reinforce(Router):
     @dataclass(frozen=True)
     class Options(Router.Options):
         variant: str = "B"
+        """B samples the policy and learns a baseline; G takes the K highest; S samples the nucleus."""
         reward: str = "logp"
         """logp: log p(next token); p: the probability itself."""
         credit: str = "token"
         """token: an action answers for its own token's reward; sequence: for the mean of its sequence."""
         temperature: float = 1.0
+        """Logits are divided by it before the softmax."""
         nucleus: float = 0.9
         """Share of probability that variant S samples from."""
         importance: bool = False
         """Variant S: weight each action by π over the probability it was drawn with."""
         policy_weight: float | None = None
+        """Weight of the policy-gradient loss; None is that of the paper's table for the variant."""
         value_weight: float | None = None
+        """Weight of the baseline's loss (variant B); None is that of the paper's table."""
         entropy_weight: float | None = None
-        """Positive concentrates the policy."""
+        """Weight of the entropy; positive concentrates the policy. None is that of the paper's table."""
 
     default_balance_weight = 1.0
 

@@ -37,6 +37,7 @@ class SinkhornBase(Router):
         tolerance: float = 1e-2
         """L1 violation of the constraints at which Sinkhorn stops; the paper's."""
         max_iterations: int = 200
+        """Most iterations of Sinkhorn in a routing group."""
         temperature: float = 1.0
         """Temperature of the rebalancing alone. The lower, the nearer to BASE's exact assignment, and the more
         iterations: about 80 for 0.1 where 1 takes 5; below 0.02 the cap may come first, and the choice is uneven."""

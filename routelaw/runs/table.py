@@ -44,6 +44,30 @@ ONE_SIZE_SPAN = 2.0
 class RunTable:
     """Losses of trained models, checked and in canonical form.
 
+    Columns:
+        run_id: name of the run; its rows differ in `step` alone.
+        router: technique of routing, `dense` for a model without experts.
+        variant: what else differs from the technique's defaults, such as `capacity_factor=1`; empty for nothing.
+        size: name of the model size; where it is missing, it follows from `active_params`.
+        experts: E, experts in each routed block; 1 for a dense model.
+        k: K, experts that a token visits; 1 where it is missing.
+        routing_frequency: R, share of the blocks that is routed; 0.5 where it is missing.
+        seed: seed of the run; 0 where it is missing.
+        step: optimizer steps so far. Without this column a run has one row.
+        tokens: tokens trained on so far.
+        tokens_planned: D, tokens that the whole run is planned for.
+        status: `finished`, `running`, `diverged` or `failed`; `finished` where it is missing.
+        active_params: N, parameters that a token passes through, without embeddings and routers.
+        total_params: P, all parameters without embeddings, experts and routers included.
+        flops_per_token: F, FLOPs of a forward pass per token.
+        loss_validation: nats per token on the held-out part of the corpus; what is fitted unless told otherwise.
+        loss_NAME: nats per token on another text, as many columns as there are texts.
+        learning_rate: peak of the learning rate. Optional.
+        batch_tokens: tokens in a step. Optional.
+        recipe: other settings of training that differ from the defaults, such as `clip=0.5`. Optional.
+        corpus: first digits of the corpus's hash; losses on different corpora are never fitted together. Optional.
+        from_table: the table that a run came from, where several were put together. Optional.
+
     >>> import pandas as pd
     >>> frame = pd.DataFrame({"run_id": ["a", "b"], "router": ["dense", "hash"], "experts": [1, 8],
     ...                       "active_params": [20e6, 20e6], "loss_validation": [3.2, 3.1]})

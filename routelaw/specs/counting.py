@@ -34,6 +34,7 @@ class Architecture:
     blocks: int
     """Attention + FFW pairs; some of the FFWs are routed."""
     heads: int
+    """Attention heads."""
     kv_size: int
     """Size of keys and values per head; heads · kv_size need not equal d_model (it does not at 15M, 55M and 130M)."""
 

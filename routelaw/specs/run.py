@@ -40,7 +40,9 @@ class ModelSpec:
     architecture: Architecture
     """Width, blocks, heads, key size; in a file `size = "0.8M"` stands for all four."""
     vocabulary: int = 32_000
+    """Tokens of the tokenizer; filled in from the corpus unless given."""
     sequence_length: int = 2048
+    """Tokens in a sequence: the context of training and evaluation."""
     positions: str = "xl"
     """xl: Transformer-XL relative positions, the paper's; rope: rotary."""
 
@@ -54,11 +56,15 @@ class RouterSpec:
     """
 
     name: str = DENSE
+    """The routing technique, or dense for a model without experts."""
     experts: int = 1
+    """E: experts in each routed block."""
     k: int = 1
+    """K: experts that a token visits in each routed block."""
     routing_frequency: float = 0.5
+    """R: share of the blocks whose FFW is routed."""
     placement: str = "even"
-    """even: blocks i·L/n; interior: i·L/(n+1); or block numbers such as "2,4,5", which then give R."""
+    """Which blocks are routed. even: i·L/n; interior: i·L/(n+1); or numbers such as "2,4,5", which then give R."""
     capacity_factor: float = 2.0
     """C: in training an expert takes at most ⌈C·T·K/E⌉ tokens of a group of T; 0 is dropless."""
     shared_slots: int = 1
@@ -68,9 +74,11 @@ class RouterSpec:
     shuffle_groups: int = 1
     """Groups that exchange tokens at random before assignment; 1 is no shuffle."""
     shared_decisions: bool = False
+    """Every routed block uses the experts and weights that the first one chose."""
     ffws_per_expert: int = 1
+    """FFWs in a row that make up one expert, each with its own LayerNorm and residual connection."""
     balance_weight: float | None = None
-    """None is the technique's own default."""
+    """Weight of the balance loss; None is the technique's own default."""
     options: dict[str, Any] = field(default_factory=dict)
     """Options of this technique alone; its file declares and checks them."""
     plugin: str = ""
@@ -95,20 +103,27 @@ class TrainSpec:
     """
 
     steps: int
+    """Optimizer steps."""
     batch: int = 256
     """Sequences per step."""
     learning_rate: float = 2e-4
+    """Peak of the learning rate, reached after the warm-up."""
     warmup_steps: int = 1500
-    """At most a tenth of the run: a short one still reaches its peak."""
+    """Steps in which the learning rate rises to its peak; at most a tenth of the run."""
     start_rate: float = 1e-7
     """Learning rate of step 0."""
     final_share: float = 0.1
     """The cosine ends at this share of the peak, at the last step."""
     beta1: float = 0.9
+    """Decay of AdamW's mean of gradients."""
     beta2: float = 0.95
+    """Decay of AdamW's mean of squared gradients."""
     weight_decay: float = 0.1
+    """Weight decay of AdamW, decoupled from the gradient."""
     clip: float = 1.0
+    """Largest norm of the gradient; a larger one is scaled down to it."""
     seed: int = 0
+    """Seed of initial weights, batches and everything that a router draws."""
 
 
 @dataclass(frozen=True)
@@ -205,16 +220,21 @@ class ExecutionSpec:
     """How and where a run is carried out. Changes nothing that the run means."""
 
     device: str = "auto"
+    """auto (a GPU if there is one), cpu or cuda."""
     precision: str = "auto"
     """auto: bfloat16 with float32 masters on a GPU, float32 on a CPU. Also float32, float64."""
     threads: int = 0
     """CPU threads; 0 leaves torch's choice. Fixed per run, since sums of different splits differ in the last bit."""
     micro_batches: int = 1
-    """A step's batch is split into this many forward passes."""
+    """Forward passes that a step's batch is split into: more need less memory."""
     evaluate_every: int = 500
+    """Steps between evaluations; the last step is always evaluated."""
     evaluate_tokens: int = 262_144
+    """Most tokens of each text that an evaluation reads."""
     log_every: int = 10
+    """Steps between lines of log.jsonl."""
     save_every: int = 500
+    """Steps between checkpoints."""
     keep: int = 2
     """Checkpoints kept; 0 leaves none of a run that has ended, for sweeps that only want losses."""
     optimizer_state_dtype: str = "float32"

@@ -1,0 +1,3 @@
+from tiny_runs import tiny_corpus
+
+__all__ = ["tiny_corpus"]
