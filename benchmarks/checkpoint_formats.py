@@ -1,6 +1,6 @@
 """Our checkpoints against torch.distributed.checkpoint with safetensors storage: seconds, bytes, files, resharding.
 
-    python benchmarks/checkpoint_formats.py [20M 130M]
+    python -m benchmarks.checkpoint_formats [20M 130M]
 
 A dense model with AdamW's state is saved and loaded by one process and by two (gloo, FSDP), the formats in turn, each
 into a new folder; medians. Then what one process saved is read by two, saved by them, and read by one: is it equal?
@@ -33,9 +33,7 @@ from routelaw.specs.run import ModelSpec, RouterSpec, RunSpec, TrainSpec
 from routelaw.specs.sizes import get_size
 from routelaw.training.optimizer import Optimizer
 from routelaw.training.state import TrainState
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "training"))
-from layout_cases import free_ports
+from verification.layout_equality import free_ports
 
 
 def flat(state: TrainState) -> dict[str, Tensor]:

@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.script import DATA, run
-from routelaw.bench.table import Row, row
+from routelaw.bench.results import Row, row
 from routelaw.corpus import Tokenizer, build_corpus
 from routelaw.corpus.sources import Reading, find_files, read_documents
 

@@ -26,7 +26,7 @@ from scipy import stats
 
 from benchmarks.fit import find_points
 from benchmarks.script import run, use_one_thread
-from routelaw.bench.table import Row, row
+from routelaw.bench.results import Row, row
 from routelaw.fitting import Fit, Points, fit_law
 from routelaw.fitting.fit import solve
 from routelaw.fitting.intervals import (

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.script import run
-from routelaw.bench.table import Row, row
+from routelaw.bench.results import Row, row
 from routelaw.corpus import build_corpus
 from routelaw.corpus.shards import Corpus
 from routelaw.runs.store import Store

@@ -31,9 +31,8 @@ import numpy as np
 from scipy.optimize import least_squares
 
 from benchmarks.script import DATA, run, use_one_thread
-from routelaw.bench.analysis import write_losses
-from routelaw.bench.synthetic_store import write_store
-from routelaw.bench.table import Row, row
+from routelaw.bench.analysis import write_losses, write_store
+from routelaw.bench.results import Row, row
 from routelaw.fitting import Fit, Points, fit_law, select_points
 from routelaw.fitting.intervals import bootstrap
 from routelaw.fitting.published import fit_lbfgsb

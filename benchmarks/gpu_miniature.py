@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from routelaw.bench.table import Row
+    from routelaw.bench.results import Row
 
 AHEAD = 3
 """Steps that the host may be ahead of the device: enough to keep it busy, few enough that all stop together."""
@@ -191,7 +191,7 @@ def multi_process_service(wanted: bool, folder: Path) -> Iterator[None]:
 def measure(size: str, router: str, options: Options, caches: Path) -> Iterator[Row]:
     """Two starts of a shape one after the other, then the processes side by side."""
     from routelaw.bench.clock import reason
-    from routelaw.bench.table import row
+    from routelaw.bench.results import row
 
     name, shape, single = f"{size} {router}", options.shape(size, router), float("nan")
     (first,) = together([shape], 0.0, caches)
@@ -220,7 +220,7 @@ def totals(each: list[dict[str, float]]) -> dict[str, float]:
 
 def rows(options: Options) -> Iterator[Row]:
     from routelaw.bench.clock import attempt, reason
-    from routelaw.bench.table import row
+    from routelaw.bench.results import row
 
     prefix = "routelaw-miniature-"
     with tempfile.TemporaryDirectory(prefix=prefix) as folder, multi_process_service(options.mps, Path(folder)):

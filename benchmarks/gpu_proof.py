@@ -22,7 +22,7 @@ from benchmarks import proof_paths as paths
 from benchmarks.script import run
 from routelaw.bench.clock import CUDA, DEVICE, here, reason, wait
 from routelaw.bench.models import graphs_made, waits
-from routelaw.bench.table import Row, row
+from routelaw.bench.results import Row, row
 from routelaw.specs.run import ModelSpec, RouterSpec, RunSpec, TrainSpec
 from routelaw.specs.sizes import get_size
 from routelaw.training.compiling import WARM_UP

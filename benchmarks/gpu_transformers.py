@@ -23,7 +23,7 @@ from routelaw.bench.clock import CUDA, DEVICE, DTYPE, Work, here, peak_mib, reas
 from routelaw.bench.models import PAPER_BATCH, TimedModel, optimizer_alone
 from routelaw.bench.models import Options as ModelOptions
 from routelaw.bench.peers import transformers_shape
-from routelaw.bench.table import Row, row
+from routelaw.bench.results import Row, row
 from routelaw.specs.run import ModelSpec, RouterSpec, RunSpec, TrainSpec
 from routelaw.specs.sizes import get_size
 from routelaw.training.optimizer import Optimizer

@@ -16,8 +16,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from routelaw.bench.results import RESULTS, ResultsFile, kept
-from routelaw.bench.table import Row
+from routelaw.bench.results import RESULTS, ResultsFile, Row, kept
 
 T = TypeVar("T")
 DATA = Path(__file__).parents[2] / "shared" / "data"

@@ -30,7 +30,7 @@ from pathlib import Path
 
 from benchmarks.script import run as run_script
 from benchmarks.script import use_one_thread
-from routelaw.bench.table import Row, row
+from routelaw.bench.results import Row, row
 from routelaw.corpus import Corpus, Reading, build_corpus
 from routelaw.specs.counting import Architecture
 from routelaw.specs.run import ExecutionSpec, ModelSpec, RouterSpec, RunSpec, TrainSpec

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from benchmarks.script import run
-from routelaw.bench.table import Row, row
+from routelaw.bench.results import Row, row
 from routelaw.costs.communication import EXCHANGE, REDUCE, SHUFFLE, communication, sent_by_kind
 from routelaw.costs.memory import footprint
 from routelaw.specs.layout import Layout

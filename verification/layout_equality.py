@@ -27,7 +27,7 @@ import torch.multiprocessing
 from torch import Tensor
 
 from benchmarks.script import run
-from routelaw.bench.table import Row, row
+from routelaw.bench.results import Row, row
 from routelaw.distributed.groups import Meshes, Parallel, device_of, process_groups
 from routelaw.distributed.ranks import Rank
 from routelaw.distributed.sharding import shard
@@ -38,8 +38,8 @@ from routelaw.model.transformer import Transformer
 from routelaw.specs.counting import Architecture
 from routelaw.specs.layout import Layout
 from routelaw.specs.run import ModelSpec, RouterSpec, RunSpec, TrainSpec
-from routelaw.training.checks import check_split
 from routelaw.training.optimizer import Optimizer
+from routelaw.training.run import check_split
 from routelaw.training.state import TrainState
 from routelaw.training.step import StepInfo, train_step
 

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.script import run
-from routelaw.bench.table import Row, row
+from routelaw.bench.results import Row, row
 from routelaw.runs.store import OUTPUT, UNFINISHED, Store
 from verification.kills import children, seeded_corpus
 

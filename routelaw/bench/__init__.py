@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
-from routelaw.bench.table import Row, Table, gathered
+from routelaw.bench.results import Row, Table, gathered
 from routelaw.specs.files import from_mapping
 
 TABLES = ("sinkhorn", "layer", "experts", "attention", "models", "cpu", "analysis")

@@ -31,7 +31,7 @@ from routelaw.bench.clock import (
     recorded,
     time_interleaved,
 )
-from routelaw.bench.table import Description, Row, row
+from routelaw.bench.results import Description, Row, row
 from routelaw.model.attention import rotate, turns
 from routelaw.model.relative_attention import ROWS, biased, by_distance_to_by_key, in_pieces, relative_attention
 

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from routelaw.bench.table import Environment, Row, row
+from routelaw.bench.results import Environment, Row, row
 from routelaw.training.device import release as give_back
 
 CUDA = torch.cuda.is_available()

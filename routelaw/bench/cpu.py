@@ -21,7 +21,7 @@ from torch import Tensor
 
 from routelaw.bench.clock import Work, attempt, time_interleaved
 from routelaw.bench.peers import PlainTransformer, qwen3_loss, qwen3_moe, torch_step
-from routelaw.bench.table import Description, Row, row
+from routelaw.bench.results import Description, Row, row
 from routelaw.errors import InputError
 from routelaw.model.transformer import Transformer
 from routelaw.specs.run import ModelSpec, RouterSpec, RunSpec, TrainSpec

@@ -13,7 +13,7 @@ from functools import partial
 
 from routelaw.bench.clock import COPIED, CUDA, DTYPE, PRECISION, attempt, bandwidth, recorded, time_interleaved
 from routelaw.bench.layer import DENSE, Problem
-from routelaw.bench.table import Description, Row, row
+from routelaw.bench.results import Description, Row, row
 
 PASSES = 3
 """Over the weights: read, read again, and the gradient written."""

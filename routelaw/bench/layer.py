@@ -32,7 +32,7 @@ from routelaw.bench.clock import (
     recorded,
     time_interleaved,
 )
-from routelaw.bench.table import Description, Row, row
+from routelaw.bench.results import Description, Row, row
 from routelaw.model.experts import Experts
 from routelaw.routers.router import Routing
 

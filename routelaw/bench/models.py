@@ -34,7 +34,7 @@ from routelaw.bench.clock import (
     time_interleaved,
     wait,
 )
-from routelaw.bench.table import Description, Row, row
+from routelaw.bench.results import Description, Row, row
 from routelaw.costs.memory import footprint
 from routelaw.errors import InputError
 from routelaw.model.transformer import Output, Transformer

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from routelaw.bench.clock import CUDA, attempt, normal, recorded, time_interleaved
-from routelaw.bench.table import Description, Row, row
+from routelaw.bench.results import Description, Row, row
 from routelaw.kernels.sinkhorn import expert_potentials, sinkhorn
 
 ITERATIONS, TOLERANCE, CAP = 16, 1e-2, 200

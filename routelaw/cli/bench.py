@@ -11,7 +11,7 @@ import typer
 from routelaw.cli import options
 
 if TYPE_CHECKING:
-    from routelaw.bench.table import Table
+    from routelaw.bench.results import Table
 
 MODELS = "models"
 """The table that has sizes."""

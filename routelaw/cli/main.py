@@ -24,7 +24,6 @@ from routelaw.cli import (
     fit,
     plan,
     report,
-    reproduce,
     runs,
     sweep,
     train,
@@ -50,7 +49,7 @@ app.command(short_help="Fit a law to losses, and judge it")(fit.fit)
 app.command(short_help="Rank laws, and routers, with their noise")(compare.compare)
 app.command(short_help="The dense model that a routed one equals")(epc.epc)
 app.add_typer(plan.app, name="plan", short_help="The best model for a budget")
-app.command(short_help="The paper's tables and figures, redone")(reproduce.reproduce)
+app.command(short_help="The paper's tables and figures, redone")(report.reproduce)
 app.command(short_help="Train one run, or go on with it")(train.train)
 app.command(short_help="Train every run of a grid, or go on")(sweep.sweep)
 app.add_typer(runs.app, name="runs", short_help="The runs of a store: list, show, export …")

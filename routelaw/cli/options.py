@@ -156,7 +156,7 @@ def one_of(value: str, choices: tuple[T, ...], option: str) -> T:
 def named_paths(items: Sequence[str], option: str) -> dict[str, Path]:
     from routelaw.errors import InputError
     from routelaw.formatting import shortened
-    from routelaw.runs.columns import check_loss_name
+    from routelaw.runs.folders import check_loss_name
 
     found: dict[str, Path] = {}
     for item in items:

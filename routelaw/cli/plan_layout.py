@@ -63,7 +63,7 @@ def layout(
     """
     from routelaw.cli.options import one_of, settings_of
     from routelaw.cli.output import print_json
-    from routelaw.costs.devices import known_device
+    from routelaw.costs.step_time import known_device
     from routelaw.plans.layouts import Cluster, plan_layouts
     from routelaw.specs.files import gather_tables
 
@@ -221,7 +221,7 @@ def _table(plans: Sequence[LayoutPlan]) -> Table:
 
 
 def _assumptions(plan: LayoutRanking) -> list[str]:
-    from routelaw.costs.devices import BEST_SHARE
+    from routelaw.costs.step_time import BEST_SHARE
     from routelaw.plans.layouts import REACHED
 
     lines = [

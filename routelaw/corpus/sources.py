@@ -21,9 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from routelaw.corpus.compressed import CODECS, Advance, read_blocks, read_lines
 from routelaw.corpus.fragments import Fragment, cut
-from routelaw.corpus.parquet import read_texts
+from routelaw.corpus.source_formats import CODECS, Advance, read_blocks, read_lines, read_texts
 from routelaw.errors import InputError
 from routelaw.specs.names import nearest_hint
 

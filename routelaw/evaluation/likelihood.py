@@ -9,17 +9,16 @@ Shapes: B batch, S sequence, T tokens.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from routelaw.distributed.groups import Group
-from routelaw.evaluation.load import ExpertLoad
+from routelaw.distributed.groups import SINGLE, Group
 from routelaw.evaluation.texts import Masked
-from routelaw.model.transformer import Output, StepContext, Transformer
+from routelaw.model.transformer import Output, RoutedLayer, StepContext, Transformer
 
 
 @dataclass(frozen=True)
@@ -102,3 +101,24 @@ def _own_rows(tokens_BS: np.ndarray, mask_BS: np.ndarray, batch: Group) -> tuple
     there_B = row_B < len(tokens_BS)
     row_B = np.where(there_B, row_B, 0)
     return tokens_BS[row_B], mask_BS[row_B] & there_B[:, None]
+
+
+class ExpertLoad:
+    """Adds up over batches. Counts stay on the device until they are asked for."""
+
+    def __init__(self, experts: int, batch: Group = SINGLE) -> None:
+        self.experts, self.batch = experts, batch
+        self._taken: dict[int, Tensor] = {}
+
+    def add(self, layers: Sequence[RoutedLayer], wanted_T: Tensor) -> None:
+        """Only the tokens wanted count: neither padding nor context that an earlier window has counted."""
+        for layer in layers:
+            routing = layer.routing
+            counts_E = torch.bincount(routing.expert_N[wanted_T[routing.token_N]], minlength=self.experts)
+            self._taken[layer.block] = self._taken.get(layer.block, torch.zeros_like(counts_E)) + counts_E
+
+    @property
+    def shares(self) -> dict[int, list[float]]:
+        """By block, one share per expert; they add up to 1. Over all processes, which must ask together."""
+        summed = {block: self.batch.all_sum(counts_E.clone()) for block, counts_E in self._taken.items()}
+        return {block: (counts_E.double() / counts_E.sum()).tolist() for block, counts_E in summed.items()}

@@ -23,11 +23,9 @@ from routelaw.distributed.exchange import Shuffle, plan_shuffle
 from routelaw.distributed.groups import ALONE, SINGLE, Group, Parallel
 from routelaw.distributed.tensor_shards import TensorShard, tensor_shards
 from routelaw.model.attention import Attention, position_table
-from routelaw.model.capacity import within_capacity
-from routelaw.model.experts import Experts
+from routelaw.model.experts import Experts, within_capacity
 from routelaw.model.token_loss import token_nll
-from routelaw.routers.randomness import Randomness
-from routelaw.routers.router import RouteContext, Router, Routing, router_class
+from routelaw.routers.router import Randomness, RouteContext, Router, Routing, router_class
 from routelaw.specs.run import RunSpec
 
 INIT_DEVIATION = 0.02

@@ -20,9 +20,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from routelaw.costs.communication import GATHER, REDUCE, Flow, communication
-from routelaw.costs.devices import NODE, Device
 from routelaw.costs.memory import CUDA_CONTEXT, Footprint, footprint
-from routelaw.costs.step_time import ComputeTime, compute_time
+from routelaw.costs.step_time import NODE, ComputeTime, Device, compute_time
 from routelaw.errors import InputError
 from routelaw.formatting import byte_size
 from routelaw.specs.layout import Layout, check_layout

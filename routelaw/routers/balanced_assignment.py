@@ -24,7 +24,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from routelaw.routers.choice import choose
+from routelaw.routers.gating import choose
 
 Array = NDArray[np.float64]
 SLACK = 1e-12

@@ -17,8 +17,7 @@ from torch import Tensor
 
 from routelaw.errors import InputError
 from routelaw.routers.balanced_assignment import balanced_assignment
-from routelaw.routers.choice import choose, tie_order
-from routelaw.routers.gating import balance_of, gated_routing, linear_logits, linear_parameters
+from routelaw.routers.gating import balance_of, choose, gated_routing, linear_logits, linear_parameters, tie_order
 from routelaw.routers.router import Losses, RouteContext, Router, Routing, is_given, one_of, register
 from routelaw.specs.run import RouterSpec
 

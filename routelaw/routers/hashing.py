@@ -20,8 +20,7 @@ import torch
 from torch import Tensor
 
 from routelaw.errors import InputError
-from routelaw.routers.randomness import mix
-from routelaw.routers.router import RouteContext, Router, Routing, one_of, register, token_major
+from routelaw.routers.router import RouteContext, Router, Routing, mix, one_of, register, token_major
 from routelaw.specs.run import RouterSpec
 
 SCHEMES = ("modulo", "random", "greedy")

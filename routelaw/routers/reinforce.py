@@ -30,14 +30,15 @@ from torch import Tensor, nn
 
 from routelaw.errors import InputError
 from routelaw.kernels.fp32_product import wide_linear
-from routelaw.routers.choice import choose, tie_order
 from routelaw.routers.gating import (
     balance_of,
     balance_prepared,
+    choose,
     entropy,
     linear_logits,
     linear_parameters,
     mean_over_valid,
+    tie_order,
 )
 from routelaw.routers.router import Losses, RouteContext, Router, Routing, one_of, register, token_major
 from routelaw.specs.run import RouterSpec

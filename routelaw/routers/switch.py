@@ -9,8 +9,7 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from routelaw.routers.choice import choose, tie_order
-from routelaw.routers.gating import balance_of, gated_routing, linear_logits, linear_parameters
+from routelaw.routers.gating import balance_of, choose, gated_routing, linear_logits, linear_parameters, tie_order
 from routelaw.routers.router import Losses, RouteContext, Router, Routing, register
 from routelaw.specs.run import RouterSpec
 

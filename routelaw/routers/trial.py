@@ -13,8 +13,7 @@ from torch import Tensor
 
 from routelaw.errors import InputError
 from routelaw.plugins import fault_in_plugin
-from routelaw.routers.randomness import Randomness
-from routelaw.routers.router import RouteContext, Router, Routing
+from routelaw.routers.router import Randomness, RouteContext, Router, Routing
 
 MOST_TOKENS, MOST_ELEMENTS = 4096, 10**8
 

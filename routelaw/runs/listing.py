@@ -11,9 +11,8 @@ import pandas as pd
 
 from routelaw.errors import InputError
 from routelaw.files import made_folder, write_atomically
-from routelaw.runs.columns import columns_of
 from routelaw.runs.files import read_runs
-from routelaw.runs.folders import RESULT, read_evaluations, table_of_lines
+from routelaw.runs.folders import RESULT, columns_of, read_evaluations, table_of_lines
 from routelaw.runs.store import DIVERGED, FINISHED, IMPORTED, RUN_ID, STOPPED, UNFINISHED, Store, StoredRun
 from routelaw.runs.table import SOURCE, RunTable
 from routelaw.specs.names import canonical_router

@@ -25,8 +25,7 @@ from routelaw.files import open_to_append
 from routelaw.runs.store import OUTPUT, Store
 from routelaw.specs.run import ExecutionSpec
 from routelaw.sweeps.progress import Event, Started, Tick
-from routelaw.sweeps.schedule import Schedule
-from routelaw.sweeps.task import Outcome, Task
+from routelaw.sweeps.task import Outcome, Schedule, Task
 
 MOST_JOBS = 1024
 

@@ -14,13 +14,12 @@ from routelaw.costs.memory import footprint_of
 from routelaw.distributed.ranks import Rank
 from routelaw.errors import InputError
 from routelaw.routers.router import load_router
-from routelaw.runs.columns import check_loss_name
+from routelaw.runs.folders import check_loss_name
 from routelaw.specs.files import from_mapping, gather_tables, run_spec
 from routelaw.specs.run import ExecutionSpec, RunSpec, describe
 from routelaw.sweeps.estimate import memory
-from routelaw.training.checks import check_run
 from routelaw.training.device import resolve_device, resolve_precision
-from routelaw.training.run import Progress, Result, train_run
+from routelaw.training.run import Progress, Result, check_run, train_run
 from routelaw.training.tracking import tracking
 from routelaw.training.trained import Run
 

@@ -23,8 +23,7 @@ from routelaw.distributed.ranks import Rank
 from routelaw.errors import LOST_CONTACT, InputError
 from routelaw.runs.store import Store
 from routelaw.sweeps.progress import Event, Started, Tick
-from routelaw.sweeps.schedule import Schedule
-from routelaw.sweeps.task import FAILED, STOPPED, Outcome, Task, reason_of
+from routelaw.sweeps.task import FAILED, STOPPED, Outcome, Schedule, Task, reason_of
 
 TICK = 0.5
 AHEAD = 2

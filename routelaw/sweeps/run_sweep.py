@@ -23,7 +23,7 @@ from routelaw.sweeps.local import Machine
 from routelaw.sweeps.progress import Event, RunFailed, SweepProgress, Watch, work
 from routelaw.sweeps.sweep import PlannedRun, Sweep, read_sweep
 from routelaw.sweeps.task import Task
-from routelaw.training.checks import check_run
+from routelaw.training.run import check_run
 
 Notice = Callable[[str], None]
 _LOG = logging.getLogger("routelaw")

@@ -37,7 +37,7 @@ from typing import Any
 from routelaw.corpus.shards import Corpus, open_corpus
 from routelaw.errors import InputError
 from routelaw.files import read_toml
-from routelaw.runs.columns import check_loss_name
+from routelaw.runs.folders import check_loss_name
 from routelaw.specs.files import Tables, check_field, check_keys, from_mapping, put, run_spec
 from routelaw.specs.names import DENSE, canonical_router
 from routelaw.specs.run import ExecutionSpec, RunSpec

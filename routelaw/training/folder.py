@@ -31,8 +31,7 @@ from routelaw.errors import InputError, unwritable
 from routelaw.evaluation.likelihood import Likelihood
 from routelaw.files import parse_json, read_bytes, read_json, write_atomically
 from routelaw.formatting import shortened
-from routelaw.runs.columns import columns_of
-from routelaw.runs.folders import EVALUATIONS, LOG, MOST_LOG_BYTES, RESULT, SPEC, last_row
+from routelaw.runs.folders import EVALUATIONS, LOG, MOST_LOG_BYTES, RESULT, SPEC, columns_of, last_row
 from routelaw.runs.locks import LEASE, TRAINS, lock
 from routelaw.runs.store import FAILURE, OUTPUT
 from routelaw.specs.files import from_stored, require_same_run, to_mapping

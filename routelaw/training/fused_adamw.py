@@ -20,7 +20,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from routelaw.routers.randomness import mix
+from routelaw.routers.router import mix
 
 EPSILON = 1e-8
 CUT = 16

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from routelaw.bench import analysis, measured
-from routelaw.bench.synthetic_store import write_store
+from routelaw.bench.analysis import write_store
 from routelaw.fitting import fit_law, select_points
 from routelaw.runs.listing import list_runs
 from routelaw.runs.store import Store

@@ -14,7 +14,7 @@ import torch
 
 from routelaw.bench import attention, experts, layer, measured, models, preset, sinkhorn
 from routelaw.bench.clock import DTYPE, time_interleaved
-from routelaw.bench.table import Table
+from routelaw.bench.results import Table
 from routelaw.errors import InputError
 from routelaw.specs.run import TrainSpec
 from routelaw.training.optimizer import Optimizer

@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 from routelaw.bench import results
-from routelaw.bench.results import ResultsFile, kept, time_limit, tree
-from routelaw.bench.table import Environment, Failure, Row, Table, row
+from routelaw.bench.results import Environment, Failure, ResultsFile, Row, Table, kept, row, time_limit, tree
 from routelaw.errors import InputError
 
 

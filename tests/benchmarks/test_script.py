@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.script import run
-from routelaw.bench.table import Row, row
+from routelaw.bench.results import Row, row
 
 
 @dataclass(frozen=True)

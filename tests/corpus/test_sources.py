@@ -12,7 +12,7 @@ from corpus_text import compress, write_documents
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from routelaw.corpus import compressed, fragments, parquet, sources
+from routelaw.corpus import fragments, source_formats, sources
 from routelaw.corpus.sources import Reading, find_files, match_files, read_documents
 from routelaw.errors import InputError
 
@@ -38,7 +38,7 @@ def test_every_format_gives_the_documents(suffix: str, documents: list[str], tmp
 
 @pytest.fixture
 def tiny_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compressed, "BLOCK_BYTES", 7)
+    monkeypatch.setattr(source_formats, "BLOCK_BYTES", 7)
     monkeypatch.setattr(fragments, "FRAGMENT_BYTES", 11)
 
 
@@ -61,7 +61,7 @@ def test_documents_survive_any_cut(tiny_blocks: None, tmp_path: Path, texts: lis
 def test_fragments_depend_on_the_text_alone(tmp_path: Path, text: str) -> None:
     def cuts(block: int) -> list[bytes]:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(compressed, "BLOCK_BYTES", block)
+            patch.setattr(source_formats, "BLOCK_BYTES", block)
             patch.setattr(fragments, "FRAGMENT_BYTES", 11)
             files = find_files([tmp_path / "a.txt"])
             return [f.data for f in read_documents(files, Reading(documents="file"), lambda count: None) if f.data]
@@ -201,7 +201,7 @@ def test_pages_are_found_where_arrow_finds_them(version: str, codec: str, dictio
         for group in range(3):
             chunk = file.metadata.row_group(group).column(0)
             start = min(chunk.dictionary_page_offset or chunk.data_page_offset, chunk.data_page_offset)
-            sizes = list(parquet._pages(raw, start, chunk.total_compressed_size))
+            sizes = list(source_formats._pages(raw, start, chunk.total_compressed_size))
             assert max(sizes) < sum(sizes) <= chunk.total_uncompressed_size
             assert len(sizes) >= 2
     assert read(path) == texts
@@ -242,8 +242,8 @@ def test_equal_cells_are_not_held_together(tmp_path: Path) -> None:
 
 
 def test_what_is_held_whole_has_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compressed, "LONGEST_LINE", 1 << 20)
-    monkeypatch.setattr(parquet, "LONGEST_LINE", 1 << 20)
+    monkeypatch.setattr(source_formats, "LONGEST_LINE", 1 << 20)
+    monkeypatch.setattr(source_formats, "LONGEST_LINE", 1 << 20)
     monkeypatch.setattr(sources, "LONGEST_RECORD", 1 << 19)
     for name, size, longest in (("a.jsonl.gz", 1 << 19, 0), ("a.txt.gz", 1 << 20, 1), ("a.parquet", 1 << 20, 1)):
         reading = Reading(documents="line")
@@ -267,9 +267,9 @@ def test_a_page_beyond_memory_is_refused(tmp_path: Path, monkeypatch: pytest.Mon
     path = tmp_path / "a.parquet"
     for dictionary in (True, False):
         pq.write_table(pa.table({"text": ["x" * 1000] * 9}), path, use_dictionary=dictionary)
-        monkeypatch.setattr(parquet, "LARGEST_PAGE", 1 << 20)
+        monkeypatch.setattr(source_formats, "LARGEST_PAGE", 1 << 20)
         assert len(read(path)) == 9
-        monkeypatch.setattr(parquet, "LARGEST_PAGE", 900)
+        monkeypatch.setattr(source_formats, "LARGEST_PAGE", 900)
         with pytest.raises(InputError, match=r"a\.parquet: a page of 'text' is .* too large"):
             read(path)
 

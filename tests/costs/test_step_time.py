@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from routelaw.costs.devices import KNOWN, Device, known_device
 from routelaw.costs.memory import footprint
-from routelaw.costs.step_time import ComputeTime, compute_time
+from routelaw.costs.step_time import KNOWN, ComputeTime, Device, compute_time, known_device
 from routelaw.errors import InputError
 from routelaw.specs.layout import Layout
 from routelaw.specs.run import ModelSpec, RouterSpec, RunSpec, TrainSpec

@@ -13,10 +13,9 @@ from tiny_runs import make_text
 from routelaw.corpus import Corpus
 from routelaw.corpus.sources import Reading
 from routelaw.errors import InputError
-from routelaw.evaluation.lambada import last_words, split_passage
 from routelaw.evaluation.likelihood import forward, token_losses
 from routelaw.evaluation.texts import read_passages
-from routelaw.evaluation.trial import check_whole_texts, run_trial
+from routelaw.evaluation.trial import check_whole_texts, last_words, run_trial, split_passage
 from routelaw.training.optimizer import Optimizer
 from routelaw.training.step import train_step
 

@@ -24,7 +24,7 @@ from experiments.miniature.studies import (
 )
 from routelaw.routers.router import router_class
 from routelaw.specs.run import RunSpec
-from routelaw.training.checks import check_split
+from routelaw.training.run import check_split
 
 BASES = {"recipe", "chosen_rates", "chosen", "deep"}
 RUNS = {

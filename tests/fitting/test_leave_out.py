@@ -10,8 +10,7 @@ import pytest
 
 from routelaw.fitting import Points, fit_law, leave_out, validation
 from routelaw.fitting.fit import is_determined, solve
-from routelaw.fitting.leave_out import determined_without, refits_without
-from routelaw.fitting.validation import held_out_residuals
+from routelaw.fitting.validation import determined_without, held_out_residuals, refits_without
 from routelaw.laws.power_sum_at_points import PowerSumAtPoints
 
 

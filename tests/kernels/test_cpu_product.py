@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from routelaw.kernels import cpu_product
-from routelaw.kernels.cpu_experts import expert_ffw, routed_ffw
-from routelaw.kernels.cpu_product import linear, matmul, matmul_into, outer, outer_into
+from routelaw.kernels.cpu_product import expert_ffw, linear, matmul, matmul_into, outer, outer_into, routed_ffw
 
 pytestmark = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="torch is built without oneDNN")
 

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from tiny_models import NAMES, SEQUENCE, model_of, spec_of, tokens, training_context
 from torch import Tensor
 
-from routelaw.model.capacity import slots, within_capacity
-from routelaw.routers.randomness import Randomness
-from routelaw.routers.router import RouteContext, Routing
+from routelaw.model.experts import slots, within_capacity
+from routelaw.routers.router import Randomness, RouteContext, Routing
 
 
 def context(tokens: int, groups: int = 1, *, first: int = 0, step: int = 0, training: bool = True) -> RouteContext:

@@ -12,11 +12,9 @@ from tiny_models import NAMES
 from torch import Tensor
 
 from routelaw.model import experts as experts_module
-from routelaw.model.capacity import within_capacity
-from routelaw.model.experts import Experts
+from routelaw.model.experts import Experts, within_capacity
 from routelaw.model.grouped_product import grouped_product, grouped_product_op, grouped_weight_gradient
-from routelaw.routers.randomness import Randomness
-from routelaw.routers.router import RouteContext, Routing, router_class
+from routelaw.routers.router import Randomness, RouteContext, Routing, router_class
 from routelaw.specs.run import RouterSpec
 
 TOKENS, WIDTH, EXPERTS = 24, 8, 4

@@ -7,8 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from routelaw.routers.randomness import Randomness
-from routelaw.routers.router import RouteContext, Router, router_class
+from routelaw.routers.router import Randomness, RouteContext, Router, router_class
 from routelaw.specs.run import RouterSpec
 
 VOCABULARY, WIDTH = 100, 16

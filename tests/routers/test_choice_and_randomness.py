@@ -7,8 +7,8 @@ import torch
 from routing_problems import build, context, inputs
 from scipy.stats import chisquare, kstest
 
-from routelaw.routers.choice import choose, tie_order
-from routelaw.routers.randomness import Randomness
+from routelaw.routers.gating import choose, tie_order
+from routelaw.routers.router import Randomness
 
 TOKENS = 20_000
 

@@ -8,7 +8,7 @@ from routing_problems import build, context, inputs
 from scipy.stats import chisquare
 
 from routelaw.errors import InputError
-from routelaw.routers.choice import tie_order
+from routelaw.routers.gating import tie_order
 from routelaw.routers.reinforce import nucleus
 
 LOGITS = torch.tensor([0.5, -0.3, 0.9, 0.0], dtype=torch.float64)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from routelaw import files
-from routelaw.bench.synthetic_store import write_store
+from routelaw.bench.analysis import write_store
 from routelaw.runs import folders
 from routelaw.runs.listing import list_runs
 from routelaw.runs.store import Store

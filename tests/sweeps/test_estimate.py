@@ -12,8 +12,8 @@ import torch
 from tiny_runs import EXECUTION, ROUTERS, make_spec
 
 from routelaw.corpus import Corpus
-from routelaw.costs.devices import KNOWN, Device
 from routelaw.costs.memory import PROCESS_FLOOR, footprint
+from routelaw.costs.step_time import KNOWN, Device
 from routelaw.errors import InputError
 from routelaw.runs.store import Store, StoredRun
 from routelaw.specs.files import to_mapping
@@ -28,7 +28,8 @@ from routelaw.sweeps.estimate.memory import (
     memory_error,
     required_memory,
 )
-from routelaw.sweeps.estimate.step_times import (
+from routelaw.sweeps.estimate.sweep_estimate import DONE, STARTUP_SECONDS, estimate_sweep, steps_done, too_large
+from routelaw.sweeps.estimate.time_estimator import (
     ARITHMETIC,
     COMPILED_BEGIN,
     MEASURED,
@@ -38,12 +39,11 @@ from routelaw.sweeps.estimate.step_times import (
     arithmetic_pace,
     between,
     device_here,
+    evaluated_tokens,
     history,
     pace_of,
     shape_of,
 )
-from routelaw.sweeps.estimate.sweep_estimate import DONE, STARTUP_SECONDS, estimate_sweep, steps_done, too_large
-from routelaw.sweeps.estimate.time_estimator import evaluated_tokens
 from routelaw.sweeps.estimate.trial import WARM_UP, _seconds_a_step
 from routelaw.sweeps.local import Machine
 from routelaw.sweeps.sweep import PlannedRun

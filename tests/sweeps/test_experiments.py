@@ -17,7 +17,7 @@ from routelaw.runs.table import RunTable
 from routelaw.specs.run import RunSpec
 from routelaw.specs.sizes import MINIATURE_SIZES, PAPER_SIZES, get_size
 from routelaw.sweeps.sweep import PlannedRun, read_sweep
-from routelaw.training.checks import check_split
+from routelaw.training.run import check_split
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments" / "paper"
 BASES = ("paper", "miniature")

@@ -9,10 +9,9 @@ import pytest
 
 from routelaw.errors import DiskFull
 from routelaw.runs.store import Store
-from routelaw.sweeps import schedule as schedule_module
+from routelaw.sweeps import task as schedule_module
 from routelaw.sweeps.progress import Lost, RunEnded, RunFailed, Waiting
-from routelaw.sweeps.schedule import MOST_DEATHS, Schedule
-from routelaw.sweeps.task import BUSY, ENDED, FAILED, FULL, STOPPED, Outcome, Task
+from routelaw.sweeps.task import BUSY, ENDED, FAILED, FULL, MOST_DEATHS, STOPPED, Outcome, Schedule, Task
 
 
 @pytest.fixture

@@ -19,9 +19,8 @@ from routelaw.runs.files import read_runs
 from routelaw.specs.run import RouterSpec
 from routelaw.training import state as state_module
 from routelaw.training.checkpoint import list_checkpoints, load_checkpoint
-from routelaw.training.checks import check_run
 from routelaw.training.optimizer import Optimizer
-from routelaw.training.run import Progress, run
+from routelaw.training.run import Progress, check_run, run
 
 
 class Stopped(Exception):

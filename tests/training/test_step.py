@@ -13,8 +13,8 @@ from routelaw.errors import InputError
 from routelaw.model.transformer import Transformer
 from routelaw.routers.hashing import Hash
 from routelaw.specs.run import RouterSpec, RunSpec
-from routelaw.training.checks import check_split
 from routelaw.training.optimizer import Optimizer
+from routelaw.training.run import check_split
 from routelaw.training.state import tell_token_counts
 from routelaw.training.step import StepInfo, train_step
 

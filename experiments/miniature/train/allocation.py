@@ -63,7 +63,7 @@ from routelaw.sweeps.local import Machine, run_local
 from routelaw.sweeps.progress import Lost, RunEnded, RunFailed, Started
 from routelaw.sweeps.sweep import PlannedRun, read_sweep
 from routelaw.sweeps.task import Task
-from routelaw.training.checks import check_run
+from routelaw.training.run import check_run
 
 TOKENIZER = DATA / "tokenizer.model"
 """Trained once: routelaw corpus build mix.txt.xz --vocabulary 8192 --validation 0.01."""

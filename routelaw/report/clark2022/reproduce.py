@@ -21,8 +21,7 @@ from routelaw.errors import InputError
 from routelaw.figures import all_figures
 from routelaw.report.clark2022 import BUILDERS, TOGETHER
 from routelaw.report.clark2022.counts import RELEASED_RUNS
-from routelaw.report.clark2022.findings import findings, totals
-from routelaw.report.clark2022.pages import build_page
+from routelaw.report.clark2022.pages import build_page, findings, totals
 from routelaw.report.clark2022.printed import CORRECTIONS, MISSING
 from routelaw.report.clark2022.verdict import ResultTable
 from routelaw.report.page import Picture, embedded

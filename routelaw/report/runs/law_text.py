@@ -6,8 +6,7 @@ import math
 
 from routelaw.fitting.fit_report import FitReport
 from routelaw.fitting.selection import Ranked, mean_error
-from routelaw.report.page import Block, Bullets, Entry, Grid, Text
-from routelaw.report.page.words import amount, counted, known, listed, loss_share
+from routelaw.report.page import Block, Bullets, Entry, Grid, Text, amount, counted, known, listed, loss_share
 from routelaw.report.runs.analysis import TOO_FEW, Analysis
 
 DERIVED = {

@@ -7,8 +7,20 @@ from collections import Counter
 from collections.abc import Sequence
 
 from routelaw.fitting.pairwise import CLEARLY, OPEN, MeasuredModel, PairwiseComparison, TechniqueRanking, stands_out
-from routelaw.report.page import Block, Bullets, Entry, Facts, Grid, Text
-from routelaw.report.page.words import amount, counted, listed, loss_share, percent, span
+from routelaw.report.page import (
+    Block,
+    Bullets,
+    Entry,
+    Facts,
+    Grid,
+    Text,
+    amount,
+    counted,
+    listed,
+    loss_share,
+    percent,
+    span,
+)
 from routelaw.report.runs.analysis import Analysis, label_of
 from routelaw.report.runs.data import DIVERGED, ReportData, RunRow
 from routelaw.runs.store import FAILED, RUNNING, STOPPED

@@ -14,13 +14,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from routelaw.costs.devices import known_device
 from routelaw.costs.memory import Footprint
+from routelaw.costs.step_time import known_device
 from routelaw.runs.store import Store
 from routelaw.specs.sizes import size_label
 from routelaw.sweeps.estimate.memory import AvailableMemory, RequiredMemory, available_memory, in_words, memory_error
-from routelaw.sweeps.estimate.step_times import ARITHMETIC, Shape, StepTime
-from routelaw.sweeps.estimate.time_estimator import Notice, TimeEstimator, evaluated_tokens
+from routelaw.sweeps.estimate.time_estimator import ARITHMETIC, Notice, Shape, StepTime, TimeEstimator, evaluated_tokens
 from routelaw.sweeps.progress import work
 from routelaw.sweeps.sweep import PlannedRun
 

@@ -2,33 +2,237 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+import json
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
+from itertools import pairwise
+from math import ceil
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from routelaw.corpus.shards import open_corpus
-from routelaw.costs.devices import Device
 from routelaw.costs.memory import Footprint, footprint_of
-from routelaw.runs.store import Store
-from routelaw.specs.run import ExecutionSpec
+from routelaw.costs.step_time import Device, compute_time
+from routelaw.errors import InputError
+from routelaw.runs.folders import EVALUATIONS, read_lines
+from routelaw.runs.store import Store, StoredRun
+from routelaw.specs.layout import Layout
+from routelaw.specs.run import ExecutionSpec, RunSpec, meaning_of
 from routelaw.sweeps.estimate.memory import AvailableMemory, RequiredMemory, fits, floor_here, required_memory
-from routelaw.sweeps.estimate.step_times import (
-    Shape,
-    StepTime,
-    arithmetic_pace,
-    between,
-    device_here,
-    history,
-    shape_of,
-)
 from routelaw.sweeps.progress import work
 from routelaw.sweeps.sweep import PlannedRun
 
 if TYPE_CHECKING:
     from routelaw.sweeps.local import Machine
+
+
+MEASURED, TRIAL, ARITHMETIC = "measured here", "trial steps", "arithmetic"
+"""Finished runs of the same shape on the same device; a few real steps; a count of operations (rough)."""
+SAVE_RATE = 150e6
+"""Bytes per second of a checkpoint: written, hashed and flushed. 400 MB took 2.5 s on the disk of a cloud machine."""
+ALONE = Layout().name
+NEWEST = 3
+"""Finished runs of a shape that are looked at."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    model: str
+    router: str
+    """Without the number of experts."""
+    experts: int
+    batch: int
+    micro_batches: int
+    precision: str
+    layout: str = ALONE
+    """data × expert × tensor."""
+    compile: str = "off"
+    recompute: bool = False
+
+    @property
+    def family(self) -> Shape:
+        """Shapes that differ in E alone have one."""
+        return replace(self, experts=0)
+
+
+def shape_of(
+    spec: RunSpec,
+    micro_batches: int,
+    precision: str,
+    layout: str = ALONE,
+    compiling: str = "off",
+    recompute: bool = False,
+) -> Shape:
+    router = {key: value for key, value in meaning_of(spec.router).items() if key != "experts"}
+    words = [json.dumps(value, sort_keys=True) for value in (meaning_of(spec.model), router)]
+    model, experts, batch = words[0], spec.router.experts, spec.train.batch
+    return Shape(model, words[1], experts, batch, micro_batches, precision, layout, compiling, recompute)
+
+
+@dataclass(frozen=True)
+class StepTime:
+    step_seconds: float
+    token_seconds: float
+    """Seconds of evaluation, per token."""
+    build_seconds: float
+    """Before a run is in its stride: building the model, and what its first steps take longer."""
+    how: str
+
+    def seconds(self, steps: int, execution: ExecutionSpec, evaluated_tokens: int, checkpoint: int) -> float:
+        """Seconds of a run: its steps, evaluations and checkpoints, as often as asked and, if kept, at the end."""
+        evaluations, saves = (ceil(steps / every) for every in (execution.evaluate_every, execution.save_every))
+        saves -= execution.keep == 0
+        evaluating = evaluations * evaluated_tokens * self.token_seconds
+        return self.build_seconds + steps * self.step_seconds + evaluating + saves * checkpoint / SAVE_RATE
+
+    def scaled(self, factor: float) -> StepTime:
+        return replace(self, step_seconds=factor * self.step_seconds, token_seconds=factor * self.token_seconds)
+
+
+def between(few: tuple[int, StepTime], many: tuple[int, StepTime], experts: int) -> StepTime:
+    """The pace at a number of experts between two measured ones: every part of a step's time is nearly linear in E.
+
+    Steps of 0.2M and 0.8M on a CPU at E = 4 … 64, interpolated between 2 and 128, over measured ones: hash, switch and
+    s-base .84 to 1.12, base .90 to 1.19 (single measurements that are good to a tenth).
+    """
+    (low, first), (high, last) = few, many
+    share = (experts - low) / (high - low)
+
+    def at(a: float, b: float) -> float:
+        return a + share * (b - a)
+
+    return StepTime(
+        at(first.step_seconds, last.step_seconds),
+        at(first.token_seconds, last.token_seconds),
+        at(first.build_seconds, last.build_seconds),
+        TRIAL,
+    )
+
+
+def history(store: Store, shapes: Iterable[Shape], device: str, evaluated_tokens: int) -> dict[Shape, StepTime]:
+    """The pace of those shapes that finished runs in the store have had on this device.
+
+    A result that does not say in how many micro-batches and in which precision the run was done counts as done the way
+    the shape says, by one process.
+    """
+    wanted: dict[tuple[Any, ...], list[Shape]] = {}
+    for shape in shapes:
+        wanted.setdefault(_meaning(shape), []).append(shape)
+    found: dict[Shape, list[StepTime]] = {}
+    for run in reversed(_finished(store, device)):
+        for shape in wanted.get(_meaning(shape_of(run.spec, 1, "")), []):
+            result = {"layout": ALONE, "recompute": False, **run.result}
+            same = all(result.get(name, getattr(shape, name)) == getattr(shape, name) for name in EXECUTED)
+            if same and len(found.get(shape, [])) < NEWEST and (pace := pace_of(run, evaluated_tokens)):
+                found.setdefault(shape, []).append(pace)
+    return {shape: _typical(paces) for shape, paces in found.items()}
+
+
+EXECUTED = ("micro_batches", "precision", "layout", "compile", "recompute")
+
+
+def _meaning(shape: Shape) -> tuple[Any, ...]:
+    return shape.model, shape.router, shape.experts, shape.batch
+
+
+def _finished(store: Store, device: str) -> list[StoredRun]:
+    """Oldest first, as far as the file system knows."""
+    runs = []
+    for run in store.runs():
+        try:
+            if run.ended and run.result.get("status") == "finished" and run.result.get("device") == device:
+                runs.append(((run.folder / EVALUATIONS).stat().st_mtime, run.run_id, run))
+        except (InputError, OSError):
+            continue  # a damaged run tells nothing about time
+    return [run for _, _, run in sorted(runs, key=lambda row: row[:2])]
+
+
+def pace_of(run: StoredRun, evaluated_tokens: int) -> StepTime | None:
+    """From the clock in a run's log: the median pace between rows is that of steps, for evaluations are few; what is
+    left of the whole is theirs (and that of the checkpoints, so that these count twice, which is little)."""
+    rows = [(0, 0.0), *((int(row["step"]), float(row["seconds"])) for row in run.log() if "seconds" in row)]
+    paces = [(b[1] - a[1]) / (b[0] - a[0]) for a, b in pairwise(rows) if b[0] > a[0]]
+    if len(paces) < 2:
+        return None
+    step = median(paces[1:])  # the first row is that of the first step, which is slow
+    evaluations = len(read_lines(run.folder / EVALUATIONS))
+    rest = max(0.0, rows[-1][1] - rows[1][1] - step * (rows[-1][0] - rows[1][0]))
+    return StepTime(step, rest / max(evaluations * evaluated_tokens, 1), max(0.0, rows[1][1] - step), MEASURED)
+
+
+def _typical(paces: Sequence[StepTime]) -> StepTime:
+    return StepTime(
+        median(pace.step_seconds for pace in paces),
+        median(pace.token_seconds for pace in paces),
+        median(pace.build_seconds for pace in paces),
+        MEASURED,
+    )
+
+
+COMPILED_BEGIN = 2.0
+"""Seconds until a compiled run has taken its first step, where the compiler finds its work done: 1.8 on an H200."""
+
+
+def device_here(kind: str, threads: int, precision: str) -> Device:
+    """Its rates, measured: a few products of each width when asked for, and one pass over memory. Milliseconds."""
+    import torch
+
+    from routelaw.training.device import prepare, resolve_precision, settings
+
+    where = torch.device(kind)
+    dtype = resolve_precision(precision, where)
+    prepare(where, dtype, lambda _: None)
+    execution = ExecutionSpec(threads=threads)
+
+    def timed(work: Callable[[], object], seconds: float = 0.03) -> float:
+        """Seconds of one call, the median of three turns."""
+        with settings(execution, where):
+            return median(_mean_seconds(work, seconds, where.type == "cuda") for _ in range(3))
+
+    found: dict[int, float] = {}
+
+    def flops(width: int) -> float:
+        width = min(width, 16_384 if where.type == "cuda" else 2048)  # wider products run at the same rate
+        if width not in found:
+            rows = 16_384 if where.type == "cuda" else 2048 if width <= 1024 else 512
+            x, y = (torch.ones(shape, device=where, dtype=dtype) for shape in ((rows, width), (width, 4 * width)))
+            found[width] = 8 * rows * width**2 / timed(lambda: x @ y)
+        return found[width]
+
+    moved = torch.ones(2**26 if where.type == "cuda" else 2**23, device=where)
+    bandwidth = 2 * moved.nbytes / timed(lambda: moved.mul_(1.0))
+    return Device(kind, flops, bandwidth, where.type == "cuda")
+
+
+def _mean_seconds(work: Callable[[], object], at_least: float, gpu: bool) -> float:
+    import torch
+
+    wait = torch.cuda.synchronize if gpu else lambda: None
+    work()
+    wait()
+    begun, calls = time.perf_counter(), 0
+    while time.perf_counter() - begun < at_least:
+        for _ in range(4):
+            work()
+        wait()
+        calls += 4
+    return (time.perf_counter() - begun) / calls
+
+
+def arithmetic_pace(run: PlannedRun, memory: Footprint, device: Device) -> StepTime:
+    """`memory` is that of a process's part of the batch in one piece, nothing recomputed: what is moved depends on
+    neither. Recomputation does the blocks' products once more. What processes send each other is not in it."""
+    from routelaw.training.compiling import obstacle_to_compiling
+
+    layout = run.execution.layout
+    compiled = run.execution.compile != "off" and not obstacle_to_compiling(run.spec, run.execution)
+    step = compute_time(run.spec, run.execution.micro_batches, memory, device, layout, compiled)
+    begin = COMPILED_BEGIN if device.gpu and compiled else 0.0
+    again = step.tokens * step.split_flops / device.flops(step.split_width) if run.execution.recompute else 0.0
+    return StepTime(step.total + again, step.forward_per_token / layout.batch, begin, ARITHMETIC)
 
 
 Notice = Callable[[int, int], None]

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from routelaw.errors import InputError, ended_by
-from routelaw.sweeps.estimate.step_times import TRIAL, StepTime
+from routelaw.sweeps.estimate.time_estimator import TRIAL, StepTime
 from routelaw.sweeps.local import worker_environment
 
 if TYPE_CHECKING:

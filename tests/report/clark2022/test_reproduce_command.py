@@ -6,7 +6,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from routelaw.cli.reproduce import reproduce
+from routelaw.cli.report import reproduce
 from routelaw.errors import InputError
 from routelaw.report.clark2022 import reproduce as module
 from routelaw.report.page.folder import ReportProgress
