@@ -79,7 +79,7 @@ _HOME = {
     "Budget": "plans.budget",
     "best_models": "plans.budget",
     "published": "plans.literature",
-    "equivalents": "plans.predictor",
+    "equivalents": "plans.equivalents",
     "Predictor": "plans.predictor",
     "Plan": "plans.budget",
     "plan": "plans.budget",

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from routelaw.fitting import Points, fit_law, leave_out, validation
+from routelaw.fitting import Points, fit_law, validation
 from routelaw.fitting.fit import is_determined, solve
 from routelaw.fitting.validation import determined_without, held_out_residuals, refits_without
 from routelaw.laws.power_sum_at_points import PowerSumAtPoints
@@ -90,4 +90,4 @@ def test_what_allows_no_expansion_is_searched_for(simulate: Callable[..., Points
     points = simulate("saturated", sizes=12, experts=12)
     fit = fit_law("saturated", points, error="huber")
     assert not refits_without(fit, np.arange(len(points)), len(points))[1].any()
-    assert leave_out.MOST_PARAMETERS >= 9
+    assert validation.MOST_PARAMETERS >= 9
