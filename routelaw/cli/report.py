@@ -26,7 +26,7 @@ def report(
     from routelaw.cli.output import followed, print_json
     from routelaw.files import without_collection
     from routelaw.laws import get_law
-    from routelaw.report.page.folder import check_target
+    from routelaw.report.page import check_target
     from routelaw.report.runs.report import report_steps
 
     check_target(out, force)

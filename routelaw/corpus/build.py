@@ -14,7 +14,6 @@ from pathlib import Path
 
 import numpy as np
 
-from routelaw.corpus.appearing import appearing
 from routelaw.corpus.arrays import INDEX_TYPE, ArrayWriter, FileRecord, open_array, record_of
 from routelaw.corpus.encode import Encoded, encode_chunks
 from routelaw.corpus.fragments import Fragment, bundle, document_hash
@@ -32,6 +31,8 @@ from routelaw.corpus.shards import Corpus, Tokens, open_corpus
 from routelaw.corpus.sources import PYTHON, Reading, find_files, read_documents
 from routelaw.corpus.tokenizer import Tokenizer, read_tokenizer, train_tokenizer
 from routelaw.errors import InputError
+from routelaw.files import reason_of
+from routelaw.whole_folder import whole_folder
 
 SHARD_TOKENS = 1 << 27
 
@@ -221,7 +222,7 @@ def build_corpus(
     if vocabulary > LARGEST_VOCABULARY:
         raise InputError(f"--vocabulary must be at most {LARGEST_VOCABULARY:,}, not {vocabulary:,}.")
     files = find_files(sources)
-    with appearing(out, lambda target: _check_target(target, force)) as directory:
+    with whole_folder(_resolved(out), lambda target: _check_target(target, force)) as directory:
         text = _Text(files, reading, progress)
         if tokenizer:
             encoder = read_tokenizer(Path(tokenizer))
@@ -325,3 +326,15 @@ def _check_target(out: Path, force: bool) -> None:
             raise InputError(
                 f"{out}: exists and is not a corpus, so --force does not replace it; delete it yourself."
             ) from None
+
+
+def _resolved(out: Path) -> Path:
+    try:
+        resolved, here = out.resolve(), Path.cwd()
+    except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: links that lead in a circle
+        raise InputError(
+            f"{str(out)!r:.200} cannot be written to ({reason_of(error)}); choose another --out."
+        ) from None
+    if here.is_relative_to(resolved):
+        raise InputError(f"{resolved}: this is the working directory or one around it; give --out a name of its own.")
+    return resolved

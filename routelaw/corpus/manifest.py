@@ -22,10 +22,10 @@ from routelaw.corpus.tokenizer import Tokenizer
 from routelaw.errors import InputError
 from routelaw.files import read_json
 from routelaw.specs.files import from_mapping
+from routelaw.whole_folder import UNFINISHED
 
 MANIFEST = "manifest.json"
 FORMAT = "routelaw corpus 1"
-UNFINISHED = ".part"
 TRAIN, VALIDATION = "train", "validation"
 LARGEST_VOCABULARY = 10_000_000
 """The largest in use have a quarter of a million tokens."""

@@ -30,8 +30,7 @@ from routelaw.cli.output import finite
 from routelaw.errors import InputError
 from routelaw.figures.figure import Figure
 from routelaw.fitting.intervals import parameter_quantities
-from routelaw.report.page import Picture, embedded
-from routelaw.report.page.folder import whole_folder
+from routelaw.report.page import Picture, embedded, report_folder
 
 
 def report(folder: Path, out: Path, *, price: float | None = None) -> dict[str, Any]:
@@ -40,7 +39,7 @@ def report(folder: Path, out: Path, *, price: float | None = None) -> dict[str, 
     claims, made, paper = judge_all(study), compare_laws(study), paper_results()
     scored, outlier = _scored(study, folder / PREDICTIONS.name / FILE), largest_outlier(study, claims)
     by_size = decided_by_size(study, claims)
-    with whole_folder(out, force=True) as place:
+    with report_folder(out, force=True) as place:
         pictures, not_drawn = _draw(study, made, paper, scored, place)
         told = time_predicted(study)
         material = Material(study, claims, outlier, by_size, made, paper, _coefficients(study), scored,

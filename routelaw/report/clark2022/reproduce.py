@@ -24,8 +24,7 @@ from routelaw.report.clark2022.counts import RELEASED_RUNS
 from routelaw.report.clark2022.pages import build_page, findings, totals
 from routelaw.report.clark2022.printed import CORRECTIONS, MISSING
 from routelaw.report.clark2022.verdict import ResultTable
-from routelaw.report.page import Picture, embedded
-from routelaw.report.page.folder import ReportProgress, whole_folder
+from routelaw.report.page import Picture, ReportProgress, embedded, report_folder
 from routelaw.runs.fetch import find_released
 from routelaw.runs.files import read_runs
 from routelaw.runs.table import RunTable
@@ -65,7 +64,7 @@ def is_released(runs: RunTable) -> bool:
 
 def reproduce(data: Path | None, out: Path, *, force: bool = False, workers: int = WORKERS) -> Iterator[ReportProgress]:
     """Write everything to `out`, telling after each table and figure how far it is. A failure leaves nothing behind."""
-    with whole_folder(out, force=force) as folder:
+    with report_folder(out, force=force) as folder:
         runs = released_runs(data)
         for sub in ("tables", "figures"):
             (folder / sub).mkdir()

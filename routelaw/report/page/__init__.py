@@ -13,6 +13,7 @@ import hashlib
 import json
 import math
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
@@ -20,8 +21,10 @@ from typing import Any
 
 from jinja2 import Environment, StrictUndefined
 
+from routelaw.errors import InputError
 from routelaw.fitting.intervals import Interval
 from routelaw.formatting import number
+from routelaw.whole_folder import whole_folder
 
 SCRIPTS = ("charts.js", "explorer.js", "curves.js", "heat_maps.js", "run_table.js")
 """In this order: the first holds what the others share, the last one starts the page."""
@@ -220,3 +223,31 @@ def known(interval: Interval | None, write=None) -> str:
     low = "…" if interval.open_low else write(interval.low)
     high = "…" if interval.open_high else write(interval.high)
     return f"{low} to {high}"
+
+
+@dataclass(frozen=True)
+class ReportProgress:
+    """One part done. The last one carries the summary."""
+
+    done: int
+    total: int
+    what: str
+    summary: dict[str, Any] = field(default_factory=dict)
+
+
+def check_target(out: Path, force: bool) -> None:
+    """Refuse what could not be written later, before any work is done."""
+    if out.is_symlink() and not out.exists():
+        raise InputError(f"{out}: this is a link that leads nowhere; name a folder.")
+    if not out.resolve().name:
+        raise InputError(f"{out}: results need a folder of their own; name one below it.")
+    if out.exists() and not out.is_dir():
+        raise InputError(f"{out}: this is a file; name a folder.")
+    if out.exists() and not force:
+        raise InputError(f"{out}: the folder exists; choose another one or pass --force to replace what is in it.")
+
+
+def report_folder(out: Path, *, force: bool = False) -> AbstractContextManager[Path]:
+    """A folder that appears whole or not at all. With `force` one that exists keeps what else it holds, and files of
+    the same name are replaced one by one."""
+    return whole_folder(out, lambda target: check_target(target, force), merge=True)

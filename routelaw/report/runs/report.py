@@ -16,8 +16,7 @@ from routelaw.fitting.selection import check_selectable
 from routelaw.formatting import printable
 from routelaw.laws import get_law
 from routelaw.laws.law import Law
-from routelaw.report.page import Interactive, Section, render
-from routelaw.report.page.folder import ReportProgress, whole_folder
+from routelaw.report.page import Interactive, ReportProgress, Section, render, report_folder
 from routelaw.report.runs.analysis import analyse
 from routelaw.report.runs.data import OWN, ReportData, RunRow, read_report_data, rows_of
 from routelaw.report.runs.sections import Source, imported_section, own_sections
@@ -45,7 +44,7 @@ def report_steps(
     """Write everything to `out`, telling after each part how far it is. A failure leaves nothing behind."""
     if law is not None:
         check_selectable(law)
-    with whole_folder(out, force=force) as folder:
+    with report_folder(out, force=force) as folder:
         sources_data = read_report_data(path)
         total = 3 * len(sources_data) + 1
         done = 0

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from routelaw.cli.report import reproduce
 from routelaw.errors import InputError
 from routelaw.report.clark2022 import reproduce as module
-from routelaw.report.page.folder import ReportProgress
+from routelaw.report.page import ReportProgress
 
 SUMMARY = {
     "verdicts": {"matches": 2, "not reproducible from the release": 1, "ours": 4},
