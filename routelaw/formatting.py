@@ -42,7 +42,7 @@ def number(value: float, digits: int = 4, least: float = 1e5) -> str:
 def byte_size(count: float, digits: int = 3) -> str:
     """Bytes in powers of a thousand, as data sheets have them; the unit is that of the rounded number."""
     rounded = float(f"{count:.{digits}g}")
-    for scale, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+    for scale, unit in ((1e15, "PB"), (1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
         if rounded >= scale:
             return f"{count / scale:.{digits}g} {unit}"
     return f"{count:.{digits}g} B"

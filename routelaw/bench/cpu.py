@@ -23,10 +23,11 @@ from routelaw.bench.clock import Work, attempt, time_interleaved
 from routelaw.bench.peers import PlainTransformer, qwen3_loss, qwen3_moe, torch_step
 from routelaw.bench.results import Description, Row, row
 from routelaw.errors import InputError
+from routelaw.formatting import byte_size
 from routelaw.model.transformer import Transformer
 from routelaw.specs.run import ModelSpec, RouterSpec, RunSpec, TrainSpec
 from routelaw.specs.sizes import get_size
-from routelaw.sweeps.estimate.memory import host_memory, in_words
+from routelaw.sweeps.estimate.memory import host_memory
 from routelaw.training.device import keep_freed_memory
 from routelaw.training.optimizer import Optimizer
 from routelaw.training.step import take_step
@@ -162,7 +163,7 @@ def _apart(spec: RunSpec, steps: int, dtype: torch.dtype) -> float:
 def _check_memory(parameters: int) -> None:
     there, needed = host_memory(), parameters * BYTES_HELD
     if there is not None and needed > there:
-        raise InputError(f"it needs some {in_words(needed)} of memory, and there is {in_words(there)}.")
+        raise InputError(f"it needs some {byte_size(needed)} of memory, and there is {byte_size(there)}.")
 
 
 def describe(options: Options) -> Description:

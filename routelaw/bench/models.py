@@ -37,10 +37,11 @@ from routelaw.bench.clock import (
 from routelaw.bench.results import Description, Row, row
 from routelaw.costs.memory import footprint
 from routelaw.errors import InputError
+from routelaw.formatting import byte_size
 from routelaw.model.transformer import Output, Transformer
 from routelaw.specs.run import ModelSpec, RouterSpec, RunSpec, TrainSpec
 from routelaw.specs.sizes import get_size
-from routelaw.sweeps.estimate.memory import host_memory, in_words
+from routelaw.sweeps.estimate.memory import host_memory
 from routelaw.training.device import release as give_back
 from routelaw.training.optimizer import Optimizer
 from routelaw.training.step import layer_losses, step_context, take_step, weighted_sum
@@ -165,8 +166,8 @@ def check_room(options: Options) -> None:
         needed = others + (memory.total if whole else memory.parameters + memory.at_once)
         if needed > there:
             raise InputError(
-                f"the models of size {size} need some {in_words(needed)} of this machine's memory, and there is "
-                f"{in_words(there)}: take a smaller size."
+                f"the models of size {size} need some {byte_size(needed)} of this machine's memory, and there is "
+                f"{byte_size(there)}: take a smaller size."
             )
 
 

@@ -102,15 +102,6 @@ def followed(steps: Iterable[Any], *columns: Any, quiet: bool = False) -> dict[s
     return summary
 
 
-def memory(byte_count: float) -> str:
-    """Bytes as people write them, in powers of a thousand as in `--memory 80GB`."""
-    rounded = float(f"{byte_count:.3g}")
-    for scale, unit in ((1e15, "PB"), (1e12, "TB"), (1e9, "GB"), (1e6, "MB")):
-        if rounded >= scale:
-            return f"{byte_count / scale:.3g} {unit}"
-    return f"{byte_count / 1e3:.3g} KB"
-
-
 def span(low: float, high: float) -> str:
     return f"[{number(low)}, {number(high)}]"
 

@@ -139,7 +139,8 @@ def model(
 
 
 def _show(best: list[Candidate], target_loss: float | None, level: float, used: list[Predictor]) -> None:
-    from routelaw.cli.output import memory, number, show, span, table
+    from routelaw.cli.output import number, show, span, table
+    from routelaw.formatting import byte_size
     from routelaw.plans.budget import COUNTED_LIKE, ranks_architectures
     from routelaw.specs.names import TECHNIQUES
 
@@ -168,7 +169,7 @@ def _show(best: list[Candidate], target_loss: float | None, level: float, used: 
             number(c.effective_params) if c.effective_params else "–",
             number(c.counts.total_params),
             number(c.counts.flops_per_token),
-            memory(c.memory_bytes),
+            byte_size(c.memory_bytes),
         )
     show(made)
     if best[0].extrapolation:

@@ -198,7 +198,8 @@ def _show(plan: LayoutRanking, top: int) -> None:
 
 
 def _table(plans: Sequence[LayoutPlan]) -> Table:
-    from routelaw.cli.output import memory, table
+    from routelaw.cli.output import table
+    from routelaw.formatting import byte_size
     from routelaw.plans.layout_arithmetic import seconds
 
     made = table(
@@ -212,9 +213,9 @@ def _table(plans: Sequence[LayoutPlan]) -> Table:
         sizes = (p.needed, m.parameters, m.masters + m.optimizer, kept, m.exchange, p.sent, p.between_nodes)
         spent = (p.compute.total, p.overlapped, p.waited, p.step_seconds)
         times = [seconds(float(f"{t:.3g}")) if t >= LEAST_SHOWN else "–" for t in spent]
-        shown = [memory(s) if s else "–" for s in sizes]
+        shown = [byte_size(s) if s else "–" for s in sizes]
         if p.missing:
-            shown[0] += f", {memory(p.missing)} too much"
+            shown[0] += f", {byte_size(p.missing)} too much"
         named = f"{p.layout.data}×{p.layout.expert}×{p.layout.tensor}"
         made.add_row(named, str(p.micro_batches), *shown, *times)
     return made

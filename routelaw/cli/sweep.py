@@ -281,7 +281,8 @@ def _screen(progress: SweepProgress) -> Group:
 
 def show_estimate(sweep: Sweep, estimate: SweepEstimate) -> None:
     """The runs and what they will take, before anything starts."""
-    from routelaw.cli.output import memory, number, show, table
+    from routelaw.cli.output import number, show, table
+    from routelaw.formatting import byte_size
 
     priced = estimate.cost is not None
     columns = ("run", "id", "N", "P", "FLOPs", "memory", "time", *(["cost"] if priced else []), "by")
@@ -294,7 +295,7 @@ def show_estimate(sweep: Sweep, estimate: SweepEstimate) -> None:
             number(counts.active_params, 3),
             number(counts.total_params, 3),
             f"{cost.training_flops:.2e}",
-            memory(cost.required.device or cost.required.host),
+            byte_size(cost.required.device or cost.required.host),
             "done" if cost.done else _clock(cost.seconds),
             *([f"{cost.cost:,.2f}"] if priced else []),
             cost.how,

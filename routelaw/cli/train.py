@@ -206,7 +206,7 @@ def _loss(value: float | None) -> str:
 def _show_derived(training: Training) -> None:
     from routelaw.cli.output import show
     from routelaw.costs.memory import footprint_of
-    from routelaw.sweeps.estimate.memory import in_words
+    from routelaw.formatting import byte_size
     from routelaw.training.device import resolve_device, resolve_precision
     from routelaw.training.optimizer import warmup_steps
 
@@ -231,9 +231,9 @@ def _show_derived(training: Training) -> None:
         f"{tokens / corpus_tokens:.2f} times the corpus; "
         f"warm-up of {warmup_steps(train):,} steps to {train.learning_rate:g}",
         f"  devices   {'one' if layout.world == 1 else f'{layout.world} as {layout}'}, {precision}; on each about "
-        f"{in_words(required.total)}: parameters {in_words(required.parameters)}, optimiser "
-        f"{in_words(required.masters + required.optimizer)}, "
-        f"activations {in_words(required.activations + required.logits)}, evaluation {in_words(required.evaluation)}",
+        f"{byte_size(required.total)}: parameters {byte_size(required.parameters)}, optimiser "
+        f"{byte_size(required.masters + required.optimizer)}, "
+        f"activations {byte_size(required.activations + required.logits)}, evaluation {byte_size(required.evaluation)}",
     )
 
 

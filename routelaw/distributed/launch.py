@@ -7,18 +7,17 @@ once; when this process ends, however that comes about, so do they.
 from __future__ import annotations
 
 import os
-import signal
 import socket
 import subprocess
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import IO, Protocol
+from typing import Protocol
 
 import torch.distributed as dist
 
+from routelaw.child_process import ChildProcess
 from routelaw.distributed.ranks import LIFELINE, Rank
 from routelaw.errors import ended_by
 
@@ -39,7 +38,7 @@ class LaunchResult:
     world: int
     rank: int
     code: int
-    said: str = ""
+    stderr: str = ""
     """The end of what it wrote to standard error, where that was kept."""
 
     @property
@@ -52,61 +51,39 @@ class LaunchResult:
         who = f"process {self.rank} of {self.world}"
         if self.code < 0:
             return f"{who} was {ended_by(self.code)}"
-        lines = self.said.strip().splitlines()
-        told = [line for line in lines if line.startswith("error: ")]  # libraries may have the last word
-        if told:
-            return told[-1].removeprefix("error: ").rstrip(".")
+        lines = self.stderr.strip().splitlines()
+        errors = [line for line in lines if line.startswith("error: ")]  # libraries may have the last word
+        if errors:
+            return errors[-1].removeprefix("error: ").rstrip(".")
         last = lines[-1] if lines else ""
         return f"{who} ended with code {self.code}{f' ({last})' if last else ''}"
 
 
-class Member:
-    """One process of a run, as it was started on this machine."""
+class RankProcess(ChildProcess):
+    """One process of a run, as it was started on this machine. It ends with this one (`exit_with_parent`)."""
 
     def __init__(
-        self, command: Sequence[str], rank: Rank, meeting: tuple[str, int], told: bytes, keep_words: bool, threads: int
+        self,
+        command: Sequence[str],
+        rank: Rank,
+        rendezvous: tuple[str, int],
+        stdin: str,
+        keep_stderr: bool,
+        threads: int,
     ) -> None:
-        """`meeting` is host and port of the store where all meet."""
-        self._words: IO[bytes] | None = tempfile.TemporaryFile() if keep_words else None  # noqa: SIM115
+        """`rendezvous` is host and port of the store where all meet."""
         lifeline, self._held = os.pipe()
-        self.process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=None if rank.first and not keep_words else subprocess.DEVNULL,
-            stderr=self._words,
-            env={**os.environ, **_environment(rank, meeting, threads), LIFELINE: str(lifeline)},
-            pass_fds=(lifeline,),
-        )
+        stdout = None if rank.first and not keep_stderr else subprocess.DEVNULL
+        environment = {**_environment(rank, rendezvous, threads), LIFELINE: str(lifeline)}
+        super().__init__(command, environment, keep_stderr=keep_stderr, stdout=stdout, pass_fds=(lifeline,))
         os.close(lifeline)
-        assert self.process.stdin is not None
+        self.send(stdin)
         with suppress(BrokenPipeError):
-            self.process.stdin.write(told)
-            self.process.stdin.close()
+            self.stdin.close()
 
-    @property
-    def code(self) -> int | None:
-        return self.process.poll()
-
-    @property
-    def said(self) -> str:
-        """The end of what it wrote to standard error, where that was kept."""
-        if self._words is None:
-            return ""
-        self._words.seek(0)
-        return self._words.read()[-20_000:].decode(errors="replace")
-
-    def ask_to_stop(self) -> None:
-        if self.code is None:
-            self.process.send_signal(signal.SIGTERM)
-
-    def end(self) -> None:
-        """At once, if it has not ended."""
-        if self.code is None:
-            self.process.kill()
-        self.process.wait()
+    def close(self, deadline: float = 0.0) -> None:
+        super().close(deadline)
         os.close(self._held)
-        if self._words is not None:
-            self._words.close()
 
 
 class Launch(Protocol):
@@ -117,8 +94,8 @@ class Launch(Protocol):
         command: Sequence[str],
         world: int,
         *,
-        told: bytes = b"",
-        keep_words: bool = False,
+        stdin: str = "",
+        keep_stderr: bool = False,
         threads: int = 0,
         stop: Callable[[], bool] = ...,
     ) -> LaunchResult: ...
@@ -128,19 +105,19 @@ def launch(
     command: Sequence[str],
     world: int,
     *,
-    told: bytes = b"",
-    keep_words: bool = False,
+    stdin: str = "",
+    keep_stderr: bool = False,
     threads: int = 0,
     stop: Callable[[], bool] = lambda: False,
 ) -> LaunchResult:
-    """Run `command` in `world` processes. `told` is what each reads from its standard input; with `keep_words` their
+    """Run `command` in `world` processes. `stdin` is what each reads from its standard input; with `keep_stderr` their
     standard error is kept, otherwise it is this process's. `stop` asks them for a last checkpoint."""
-    members: list[Member] = []
+    members: list[RankProcess] = []
     with rendezvous_address(LOOPBACK) as port:
         try:
             for number in range(world):
                 rank = Rank(number, world, number)
-                members.append(Member(command, rank, (LOOPBACK, port), told, keep_words, threads))
+                members.append(RankProcess(command, rank, (LOOPBACK, port), stdin, keep_stderr, threads))
             return _followed(members, stop)
         except KeyboardInterrupt:  # which they have heard, too: let them say so
             deadline = time.monotonic() + LAST_WORDS
@@ -149,29 +126,29 @@ def launch(
             raise
         finally:
             for member in members:
-                member.end()
+                member.close()
 
 
-def _followed(members: Sequence[Member], stop: Callable[[], bool]) -> LaunchResult:
+def _followed(members: Sequence[RankProcess], stop: Callable[[], bool]) -> LaunchResult:
     world, asked = len(members), 0.0
     while True:
         codes = {rank: member.code for rank, member in enumerate(members)}
         failed = [rank for rank, code in codes.items() if code]
         if failed:
             cause = _cause(members, failed[0])
-            return LaunchResult(world, cause, members[cause].code or 0, members[cause].said)
+            return LaunchResult(world, cause, members[cause].code or 0, members[cause].stderr)
         if all(code == 0 for code in codes.values()):
-            return LaunchResult(world, 0, 0, members[0].said)
+            return LaunchResult(world, 0, 0, members[0].stderr)
         if not asked and stop():
             asked = time.monotonic()
             for member in members:
-                member.ask_to_stop()
+                member.terminate()
         if asked and time.monotonic() - asked > GRACE:
-            return LaunchResult(world, 0, 0, members[0].said)  # as they were told, if without a last checkpoint
+            return LaunchResult(world, 0, 0, members[0].stderr)  # as they were told, if without a last checkpoint
         time.sleep(POLL)
 
 
-def _cause(members: Sequence[Member], failed: int) -> int:
+def _cause(members: Sequence[RankProcess], failed: int) -> int:
     """Who failed, or who was ended by a signal, if that shows within a moment: it is then why others fail."""
     deadline = time.monotonic() + MOMENT
     while True:
@@ -193,8 +170,8 @@ def rendezvous_address(host: str) -> Iterator[int]:
         del store
 
 
-def _environment(rank: Rank, meeting: tuple[str, int], threads: int) -> Mapping[str, str]:
-    host, port = meeting
+def _environment(rank: Rank, rendezvous: tuple[str, int], threads: int) -> Mapping[str, str]:
+    host, port = rendezvous
     here = host == LOOPBACK
     share = threads or max(1, len(os.sched_getaffinity(0)) // (rank.world if here else 1))
     known = {

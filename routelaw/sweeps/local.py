@@ -9,18 +9,16 @@ from __future__ import annotations
 import json
 import os
 import queue
-import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from typing import IO
 
-from routelaw.errors import InputError, ended_by
+from routelaw.child_process import ChildProcess
+from routelaw.errors import InputError
 from routelaw.files import open_to_append
 from routelaw.runs.store import OUTPUT, Store
 from routelaw.specs.run import ExecutionSpec
@@ -109,70 +107,38 @@ GRACE = 30.0
 """Seconds a worker has for its last checkpoint when it is told to stop."""
 
 
-class Worker:
-    """One process, and the task it was given."""
+class Worker(ChildProcess):
+    """A process that carries out tasks, and the one it was given."""
 
     def __init__(self, device: str, threads: int, heard: queue.Queue[Worker]) -> None:
         self.device = device
         self.task: Task | None = None
         self.outcome: Outcome | None = None
         """How its task ended, once it has reported that."""
-        self._stderr: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the worker)
         self._heard = heard
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "routelaw.sweeps.worker"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._stderr,
-            env=worker_environment(device, threads),
-            start_new_session=True,  # Ctrl-C is the parent's to pass on
-            text=True,
-        )
+        command = [sys.executable, "-m", "routelaw.sweeps.worker"]
+        environment = worker_environment(device, threads)
+        # A session of its own: Ctrl-C is the parent's to pass on.
+        super().__init__(command, environment, stdout=subprocess.PIPE, start_new_session=True)
         self._listener = threading.Thread(target=self._listen, daemon=True)
         self._listener.start()
 
     def give(self, task: Task) -> None:
         self.task, self.outcome = task, None
-        assert self.process.stdin is not None
-        with suppress(OSError):  # it has just died, which the listener reports
-            self.process.stdin.write(json.dumps(asdict(task)) + "\n")
-            self.process.stdin.flush()
-
-    @property
-    def dead(self) -> bool:
-        return self.process.poll() is not None
-
-    @property
-    def last_words(self) -> str:
-        self._stderr.seek(0)
-        return self._stderr.read()[-20_000:].decode(errors="replace")
-
-    @property
-    def cause(self) -> str:
-        code = self.process.returncode
-        if code is not None and code < 0:
-            return f"its process was {ended_by(code)}"
-        return f"its process ended with code {code}"
+        self.send(json.dumps(asdict(task)) + "\n")
 
     def _listen(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
+        assert self.stdout is not None
+        for line in self.stdout:
             self.outcome = Outcome(**json.loads(line))
             self._heard.put(self)
-        self.process.wait()
+        self.wait()
         self._heard.put(self)
 
     def close(self, deadline: float = 0.0) -> None:
-        """End it, if it has not ended by then, and its pipes."""
-        try:
-            self.process.wait(max(0.0, deadline - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-        self._listener.join()
-        for pipe in (self.process.stdin, self.process.stdout, self._stderr):
-            with suppress(OSError):
-                pipe.close()  # pyrefly: ignore
+        self.end(deadline)
+        self._listener.join()  # it reads what the pipe still holds
+        super().close()
 
 
 def run_local(tasks: Sequence[Task], store: Store, *, devices: Sequence[str], threads: int) -> Iterator[Event]:
@@ -198,7 +164,7 @@ def run_local(tasks: Sequence[Task], store: Store, *, devices: Sequence[str], th
                 yield Tick()
                 continue
             yield from _heard_of(worker, schedule, store)
-            if worker.dead and worker in workers:
+            if worker.code is not None and worker in workers:
                 workers.remove(worker)
                 worker.close()
     finally:
@@ -212,13 +178,13 @@ def _heard_of(worker: Worker, schedule: Schedule, store: Store) -> Iterator[Even
     if worker.outcome is not None:
         worker.task = None
         yield from schedule.settle(worker.outcome)
-    elif worker.dead:
+    elif worker.code is not None:
         worker.task = None
         attempts = store.attempts(task.run_id)
-        if attempts and worker.last_words:
+        if attempts and worker.stderr:
             with suppress(InputError, OSError), open_to_append(attempts[-1][1] / OUTPUT) as output:
-                output.write(worker.last_words)
-        yield from schedule.settle_death(task.run_id, worker.cause)
+                output.write(worker.stderr)
+        yield from schedule.settle_death(task.run_id, f"its process {worker.cause}")
 
 
 def _free(devices: Sequence[str], workers: Sequence[Worker]) -> list[str]:
@@ -231,8 +197,7 @@ def _free(devices: Sequence[str], workers: Sequence[Worker]) -> list[str]:
 def _stop(workers: Sequence[Worker]) -> None:
     """First all are asked, then all are waited for. Idle ones end with their input."""
     for worker in workers:
-        if not worker.dead:
-            worker.process.send_signal(signal.SIGTERM)
+        worker.terminate()
     deadline = time.monotonic() + GRACE
     for worker in workers:
         worker.close(deadline)
@@ -240,7 +205,7 @@ def _stop(workers: Sequence[Worker]) -> None:
 
 def worker_environment(device: str, threads: int) -> dict[str, str]:
     """A GPU worker sees its own GPUs alone; a CPU worker has its share of the cores."""
-    known = {**os.environ, "OMP_NUM_THREADS": str(threads), "PYTHONUNBUFFERED": "1"}
+    known = {"OMP_NUM_THREADS": str(threads), "PYTHONUNBUFFERED": "1"}
     kind, _, numbers = device.partition(":")
     if kind == "cuda" and numbers:
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")

@@ -18,7 +18,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from routelaw.distributed.launch import GRACE, POLL, Launch, LaunchResult, Member, rendezvous_address
+from routelaw.distributed.launch import GRACE, POLL, Launch, LaunchResult, RankProcess, rendezvous_address
 from routelaw.distributed.ranks import Rank
 from routelaw.errors import LOST_CONTACT, InputError
 from routelaw.runs.store import Store
@@ -138,8 +138,8 @@ def on_cluster(cpus: float, gpus: float, folder: Path) -> Launch:
         command: Sequence[str],
         world: int,
         *,
-        told: bytes = b"",
-        keep_words: bool = True,
+        stdin: str = "",
+        keep_stderr: bool = True,
         threads: int = 0,
         stop: Callable[[], bool] = lambda: False,
     ) -> LaunchResult:
@@ -155,7 +155,7 @@ def on_cluster(cpus: float, gpus: float, folder: Path) -> Launch:
                     return LaunchResult(world, 0, 0)
             host = ray.util.get_node_ip_address()
             with rendezvous_address(host) as port:
-                given = {"command": list(command), "told": told, "threads": threads, "sign": str(sign)}
+                given = {"command": list(command), "stdin": stdin, "threads": threads, "sign": str(sign)}
                 given |= {"host": host, "port": port, "world": world}
                 return _followed(ray, _started(ray, group, available, given), sign, stop)
         finally:
@@ -179,42 +179,42 @@ def _started(ray: Any, group: Any, available: Mapping[str, float], given: Mappin
 
 
 def _followed(ray: Any, references: list[Any], sign: Path, stop: Callable[[], bool]) -> LaunchResult:
-    world, left, asked, said = len(references), list(references), 0.0, ""
+    world, left, asked, stderr = len(references), list(references), 0.0, ""
     try:
         while left:
             done, left = ray.wait(left, timeout=TICK)
             for reference in done:
                 rank = references.index(reference)
                 try:
-                    code, words = ray.get(reference)
+                    code, written = ray.get(reference)
                 except ray.exceptions.RayError as error:
                     lost = f"error: the node or worker of process {rank} of {world} was lost ({type(error).__name__})"
                     return LaunchResult(world, rank, NODE_LOST, lost)
                 if code:
-                    return LaunchResult(world, rank, code, words)
-                said = words if rank == 0 else said
+                    return LaunchResult(world, rank, code, written)
+                stderr = written if rank == 0 else stderr
             if not asked and stop():
                 asked = time.monotonic()
                 sign.touch()
             if asked and time.monotonic() - asked > GRACE:
                 break
-        return LaunchResult(world, 0, 0, said)
+        return LaunchResult(world, 0, 0, stderr)
     finally:
         for reference in left:
             ray.cancel(reference, force=True)
 
 
 def _member(number: int, given: dict[str, Any]) -> tuple[int, str]:
-    """On its node: how the process ended, and what it said at the end. Ray shows it its own GPUs alone."""
-    meeting = (given["host"], given["port"])
-    member = Member(given["command"], Rank(number, given["world"], 0), meeting, given["told"], True, given["threads"])
+    """On its node: how the process ended, and the end of its standard error. Ray shows it its own GPUs alone."""
+    rank, rendezvous = Rank(number, given["world"], 0), (given["host"], given["port"])
+    member = RankProcess(given["command"], rank, rendezvous, given["stdin"], True, given["threads"])
     asked = False
     try:
         while (code := member.code) is None:
             if not asked and Path(given["sign"]).exists():
                 asked = True
-                member.ask_to_stop()
+                member.terminate()
             time.sleep(POLL)
-        return code, member.said
+        return code, member.stderr
     finally:
-        member.end()
+        member.close()

@@ -36,6 +36,10 @@ from routelaw.training.state import RUNNING
 ENDED, BUSY, STOPPED, FAILED, FULL, LOST = "ended", "busy", "stopped", "failed", "full", "lost"
 
 
+ONE_RANK = "one-rank"
+"""Argument of a worker that is one of the processes of a run, and ends with it."""
+
+
 @dataclass(frozen=True)
 class Task:
     """What a worker must know, in plain values: it travels as JSON."""
@@ -131,11 +135,11 @@ def _by_several(
     task: Task, folder: Path, stop: Callable[[], bool], output: IO[str], launcher: Launch
 ) -> Outcome | None:
     """In as many processes as its layout has; what went wrong, if anything did."""
-    told = json.dumps({"task": asdict(task), "folder": str(folder)}).encode()
-    command = [sys.executable, "-m", "routelaw.sweeps.rank"]
+    stdin = json.dumps({"task": asdict(task), "folder": str(folder)})
+    command = [sys.executable, "-m", "routelaw.sweeps.worker", ONE_RANK]
     threads = int(task.execution.get("threads", 0))
-    ended = launcher(command, task.world, told=told, keep_words=True, threads=threads, stop=stop)
-    output.write(ended.said)
+    ended = launcher(command, task.world, stdin=stdin, keep_stderr=True, threads=threads, stop=stop)
+    output.write(ended.stderr)
     if ended.well:
         return None
     if ended.code == DISK_FULL:

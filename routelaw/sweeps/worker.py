@@ -14,6 +14,7 @@ import signal
 import sys
 import threading
 from dataclasses import asdict
+from pathlib import Path
 from types import FrameType
 
 from routelaw.kernels.cpu_bfloat16 import apply_remembered
@@ -56,5 +57,29 @@ def _listen(tasks: queue.SimpleQueue[str | None], busy: threading.Event) -> None
     tasks.put(None)
 
 
+def train_one_rank() -> None:
+    """One process of a run that several train together: the task and its folder are read from standard input."""
+    stopping = threading.Event()
+    signal.signal(signal.SIGTERM, lambda _number, _frame: stopping.set())
+    given = json.loads(sys.stdin.read())
+    apply_remembered()
+
+    from routelaw.distributed.ranks import DISK_FULL, WRONG_INPUT, Rank, exit_with_parent, report_error_once
+    from routelaw.errors import LOST_CONTACT, DiskFull, InputError, LostContact
+    from routelaw.sweeps.task import Task, train
+
+    def note(sentence: str) -> None:
+        print(sentence, file=sys.stderr)
+
+    exit_with_parent()
+    try:
+        with report_error_once(Rank.here()):
+            train(Task(**given["task"]), Path(given["folder"]), stopping.is_set, note)
+    except (InputError, LostContact) as error:
+        sys.stderr.write(f"error: {error}\n")
+        lost = isinstance(error, LostContact)
+        sys.exit(LOST_CONTACT if lost else DISK_FULL if isinstance(error, DiskFull) else WRONG_INPUT)
+
+
 if __name__ == "__main__":
-    main()
+    train_one_rank() if sys.argv[1:] else main()

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from routelaw.cli.options import quantity
-from routelaw.cli.output import finite, memory, number
+from routelaw.cli.output import finite, number
 from routelaw.errors import InputError
+from routelaw.formatting import byte_size
 
 SATURATED = {"a": -0.082, "b": -0.108, "c": 0.009, "d": 1.104, "e_start": 1.847, "e_max": 314.478}
 """S-BASE, as the paper prints it (table of solutions to the joint law)."""
@@ -120,8 +121,8 @@ def test_numbers_as_people_read_them() -> None:
     shown = {368_123_904: "368M", 1.3e9: "1.3B", 5e14: "500T", 2.5e15: "2.5e+15", 0.01013: "0.01013",
              float("inf"): "∞", float("nan"): "–", 9.999e11: "1T", 999.6e6: "1B", 99_990: "100K"}  # fmt: skip
     assert {value: number(value) for value in shown} == shown
-    sizes = {2.2e9: "2.2 GB", 2.21e12: "2.21 TB", 999.9e9: "1 TB", 5e5: "500 KB", 3e16: "30 PB"}
-    assert {value: memory(value) for value in sizes} == sizes
+    sizes = {2.2e9: "2.2 GB", 2.21e12: "2.21 TB", 999.9e9: "1 TB", 5e5: "500 kB", 3e16: "30 PB"}
+    assert {value: byte_size(value) for value in sizes} == sizes
 
 
 def test_json_has_no_infinity() -> None:

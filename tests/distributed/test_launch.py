@@ -24,12 +24,12 @@ WITHIN = 120.0
 
 
 def in_each(code: str, world: int = 2, **options):
-    return launch([sys.executable, "-c", f"import os, sys, time\n{code}"], world, keep_words=True, **options)
+    return launch([sys.executable, "-c", f"import os, sys, time\n{code}"], world, keep_stderr=True, **options)
 
 
 def test_each_knows_its_place_and_what_it_was_told(tmp_path: Path) -> None:
     code = f"open({str(tmp_path)!r} + '/' + os.environ['RANK'], 'w').write(os.environ['WORLD_SIZE'] + sys.stdin.read())"
-    assert in_each(code, 3, told=b" told").well
+    assert in_each(code, 3, stdin=" told").well
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == dict.fromkeys("012", "3 told")
 
 

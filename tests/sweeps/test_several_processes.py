@@ -41,7 +41,7 @@ def ranks(store: Store) -> list[int]:
     own = {}
     for path in Path("/proc").glob("[0-9]*"):
         try:
-            if b"routelaw.sweeps.rank" in (path / "cmdline").read_bytes():
+            if b"one-rank" in (path / "cmdline").read_bytes():
                 variables = dict(v.split(b"=", 1) for v in (path / "environ").read_bytes().split(b"\0") if b"=" in v)
                 if variables.get(b"TEST_STORE") == str(store.path).encode():
                     own[int(variables[b"RANK"])] = int(path.name)

@@ -25,9 +25,10 @@ import pandas as pd
 
 from experiments.miniature.studies import DATA, HERE, SPEEDS, STUDIES, SWEEPS, run_program
 from routelaw.files import write_atomically
+from routelaw.formatting import byte_size
 from routelaw.runs.store import Store
 from routelaw.specs.sizes import get_size
-from routelaw.sweeps.estimate.memory import AvailableMemory, RequiredMemory, available_memory, in_words
+from routelaw.sweeps.estimate.memory import AvailableMemory, RequiredMemory, available_memory
 from routelaw.sweeps.estimate.time_estimator import TimeEstimator
 from routelaw.sweeps.estimate.trial import time_tasks
 from routelaw.sweeps.local import Machine
@@ -69,7 +70,7 @@ def machine_for(runs: Sequence[PlannedRun], store: Store, asked: int) -> tuple[M
         return machine, ""
     most = max(needs, key=lambda need: (need.device, need.host))
     free = [("GPU", most.device, room.device), ("host", most.host, room.host), ("disk", max(checkpoints), disk)]
-    shown = ", ".join(f"{in_words(max(n, 0))} of {in_words(max(t, 0))} ({w})" for w, n, t in free if t is not None)
+    shown = ", ".join(f"{byte_size(max(n, 0))} of {byte_size(max(t, 0))} ({w})" for w, n, t in free if t is not None)
     return Machine.here(executions, jobs), f"{jobs} runs at a time, not {asked}: the largest needs {shown}."
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from routelaw.costs.memory import CUDA_BUILD_FLOOR, CUDA_CONTEXT, CUDA_HOST_FLOOR, PROCESS_FLOOR, Footprint
+from routelaw.formatting import byte_size
 
 PROC = Path("/proc")
 CGROUPS = Path("/sys/fs/cgroup")
@@ -136,8 +137,8 @@ def memory_error(
     if memory.activations + memory.logits > memory.gradients and (on_device or not required.device):
         helps.append("more execution.micro_batches")
     return (
-        f"{name} needs {in_words(wanted)} of {'the GPU' if on_device else 'this machine'}'s memory "
-        f"({_parts(memory, required, on_device)}), and there is {in_words(there)}{shared}: "
+        f"{name} needs {byte_size(wanted)} of {'the GPU' if on_device else 'this machine'}'s memory "
+        f"({_parts(memory, required, on_device)}), and there is {byte_size(there)}{shared}: "
         f"take {' or '.join(helps or ['a smaller model'])}."
     )
 
@@ -157,11 +158,4 @@ def _parts(memory: Footprint, required: RequiredMemory, on_device: bool) -> str:
             "evaluation": memory.evaluation,
             "the process itself": CUDA_CONTEXT if on_device else required.host - memory.with_slack,
         }
-    return ", ".join(f"{name} {in_words(size)}" for name, size in sorted(named.items(), key=lambda part: -part[1]))
-
-
-def in_words(size: int) -> str:
-    for scale, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB")):
-        if size >= 0.9995 * scale:
-            return f"{size / scale:.3g} {unit}"
-    return f"{size / 1e3:.3g} kB"
+    return ", ".join(f"{name} {byte_size(size)}" for name, size in sorted(named.items(), key=lambda part: -part[1]))

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 from routelaw.costs.memory import Footprint
 from routelaw.costs.step_time import known_device
+from routelaw.formatting import byte_size
 from routelaw.runs.store import Store
 from routelaw.specs.sizes import size_label
-from routelaw.sweeps.estimate.memory import AvailableMemory, RequiredMemory, available_memory, in_words, memory_error
+from routelaw.sweeps.estimate.memory import AvailableMemory, RequiredMemory, available_memory, memory_error
 from routelaw.sweeps.estimate.time_estimator import ARITHMETIC, Notice, Shape, StepTime, TimeEstimator, evaluated_tokens
 from routelaw.sweeps.progress import work
 from routelaw.sweeps.sweep import PlannedRun
@@ -111,7 +112,7 @@ class SweepEstimate:
         there = f", {done} are there" if done else ""
         lines = [
             f"{len(self.left)} runs to do{there}: {clock} with {self.jobs} at a time on {self.device}, "
-            f"{self.device_hours:.3g} device hours{cost}; checkpoints of {in_words(self.checkpoint_bytes)}."
+            f"{self.device_hours:.3g} device hours{cost}; checkpoints of {byte_size(self.checkpoint_bytes)}."
         ]
         if self.rough:
             alone = ", and for a run that shares its device with none" if self.share < 1 else ""

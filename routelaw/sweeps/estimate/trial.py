@@ -14,15 +14,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
+from routelaw.child_process import ChildProcess
 from routelaw.errors import InputError, ended_by
 from routelaw.sweeps.estimate.time_estimator import TRIAL, StepTime
 from routelaw.sweeps.local import worker_environment
@@ -44,47 +43,23 @@ ENDLESS = 10**9
 READY, GO = "ready", "go"
 
 
-class Timer:
-    """One process that times one run after another, and keeps its device as busy as a worker would in between."""
+class Timer(ChildProcess):
+    """A process that times one run after another, and keeps its device as busy as a worker would in between."""
 
     def __init__(self, device: str, threads: int) -> None:
-        self._stderr: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  closed with the process
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "routelaw.sweeps.estimate.trial"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._stderr,
-            env=worker_environment(device, threads),
-            start_new_session=True,  # as a worker: kernels share cores out by session
-            text=True,
-        )
-
-    def say(self, line: str) -> None:
-        assert self._process.stdin is not None
-        with suppress(OSError):  # it has died: `hear` says so
-            self._process.stdin.write(line + "\n")
-            self._process.stdin.flush()
+        command, environment = [sys.executable, "-m", __name__], worker_environment(device, threads)
+        # A session of its own, as a worker has: kernels share cores out by session.
+        super().__init__(command, environment, stdout=subprocess.PIPE, start_new_session=True)
 
     def hear(self) -> str:
-        assert self._process.stdout is not None
-        if line := self._process.stdout.readline():
+        assert self.stdout is not None
+        if line := self.stdout.readline():
             return line.strip()
-        self._process.wait()
-        self._stderr.seek(0)
-        last = self._stderr.read().decode(errors="replace").strip().rpartition("\n")[2]
-        code = self._process.returncode
+        self.wait()
+        last = self.stderr.strip().rpartition("\n")[2]
+        code = self.code or 0
         why = ended_by(code) if code < 0 else last or f"code {code}"
         raise InputError(f"trial steps failed ({why}); estimate without them.")
-
-    def close(self) -> None:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.kill()
-        self._process.wait()
-        with suppress(OSError):
-            self._process.stdin.close()
-        self._process.stdout.close()
-        self._stderr.close()
 
 
 def time_tasks(tasks: Sequence[Task], machine: Machine, notice: Callable[[int], None]) -> list[StepTime]:
@@ -97,11 +72,11 @@ def time_tasks(tasks: Sequence[Task], machine: Machine, notice: Callable[[int], 
         for first in range(0, len(tasks), len(timers)):
             given = [tasks[number % len(tasks)] for number in range(first, first + len(timers))]
             for timer, task in zip(timers, given, strict=True):
-                timer.say(json.dumps(asdict(task)))
+                timer.send(json.dumps(asdict(task)) + "\n")
             for timer in timers:
                 timer.hear()
             for timer in timers:
-                timer.say(GO)
+                timer.send(f"{GO}\n")
             paces += [StepTime(**json.loads(timer.hear())) for timer in timers]
             notice(min(len(paces), len(tasks)))
     finally:
