@@ -6,6 +6,10 @@ than the work since the row before; what a command takes to begin is in both row
 
 Rows: `runs list`, `fit` and `report` of stores, `compare` of the losses released with the paper (where they have been
 fetched, else of a table of their shape), and the cross validation of a law on many points.
+
+The store is one as training would leave it, written without training: every run is a folder with spec.json,
+evaluations.jsonl, log.jsonl and result.json under the id of its spec; a few have diverged, and a few have only begun.
+Losses follow the paper's bilinear law with noise, so that laws can be fitted.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 A line says what was measured, when, on what, and of which code: the commit, and the name that git has for the package's
 files as they were when the measurement began.
+
+A table is rows of numbers, what they are measured against, and where. Failures are part of it.
 """
 
 from __future__ import annotations

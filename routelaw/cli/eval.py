@@ -10,7 +10,7 @@ import typer
 from routelaw.cli.output import note
 
 if TYPE_CHECKING:
-    from routelaw.evaluation.trial import Trial
+    from routelaw.evaluation.measure import Trial
 
 
 def evaluate(
@@ -50,7 +50,7 @@ def evaluate(
     from routelaw.cli.options import named_paths
     from routelaw.cli.output import print_json
     from routelaw.errors import InputError
-    from routelaw.evaluation.trial import is_last_word
+    from routelaw.evaluation.measure import is_last_word
     from routelaw.routers.router import load_router
     from routelaw.training.trained import Run
 

@@ -15,12 +15,10 @@ import typer
 
 from routelaw.cli import (
     bench,
-    compare,
     corpus,
     count,
     data,
     demo,
-    epc,
     fit,
     plan,
     report,
@@ -46,12 +44,12 @@ app = typer.Typer(
     rich_markup_mode=None,  # Rich's help costs as much as everything else at start
 )
 app.command(short_help="Fit a law to losses, and judge it")(fit.fit)
-app.command(short_help="Rank laws, and routers, with their noise")(compare.compare)
-app.command(short_help="The dense model that a routed one equals")(epc.epc)
+app.command(short_help="Rank laws, and routers, with their noise")(fit.compare)
+app.command(short_help="The dense model that a routed one equals")(plan.epc)
 app.add_typer(plan.app, name="plan", short_help="The best model for a budget")
 app.command(short_help="The paper's tables and figures, redone")(report.reproduce)
-app.command(short_help="Train one run, or go on with it")(train.train)
-app.command(short_help="Train every run of a grid, or go on")(sweep.sweep)
+app.command(short_help="Train one run, or resume it")(train.train)
+app.command(short_help="Train every run of a grid, or resume it")(sweep.sweep)
 app.add_typer(runs.app, name="runs", short_help="The runs of a store: list, show, export …")
 app.command(short_help="A page on a store or a table of losses")(report.report)
 app.command("eval", short_help="Likelihood of texts under a run")(evaluate.evaluate)

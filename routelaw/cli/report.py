@@ -1,4 +1,4 @@
-"""`routelaw report`: one page on a store or a table of losses, to read and to play with."""
+"""`routelaw report` and `routelaw reproduce`: a page on runs or losses, and the paper's own tables and figures redone."""
 
 from __future__ import annotations
 

@@ -3,6 +3,9 @@
 Everything is written into a hidden directory beside the target, which takes its name at the very end; an error or a
 kill leaves no directory that opens as a corpus. What is held in memory is bounded: a few chunks of text under way, the
 tokenizer's sample, and buffers.
+
+A split's tokens go to shards, the ends of its documents to an index, both as they come. A small corpus may leave a
+split without a document by chance: then one changes sides, and both are written anew.
 """
 
 from __future__ import annotations
@@ -14,17 +17,21 @@ from pathlib import Path
 
 import numpy as np
 
-from routelaw.corpus.arrays import INDEX_TYPE, ArrayWriter, FileRecord, open_array, record_of
 from routelaw.corpus.encode import Encoded, encode_chunks
 from routelaw.corpus.fragments import Fragment, bundle, document_hash
 from routelaw.corpus.manifest import (
+    INDEX_TYPE,
     LARGEST_VOCABULARY,
     MANIFEST,
     TRAIN,
     VALIDATION,
+    ArrayWriter,
+    FileRecord,
     Manifest,
     SplitRecord,
+    open_array,
     read_manifest,
+    record_of,
     write_manifest,
 )
 from routelaw.corpus.shards import Corpus, Tokens, open_corpus

@@ -10,15 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from routelaw.corpus.arrays import INDEX_TYPE, check_content, open_array
 from routelaw.corpus.manifest import (
+    INDEX_TYPE,
     TRAIN,
     VALIDATION,
     Manifest,
     SplitRecord,
+    check_content,
     check_split,
     check_tokenizer,
     check_tokens,
+    open_array,
     read_manifest,
 )
 from routelaw.corpus.tokenizer import Tokenizer, token_type

@@ -11,6 +11,8 @@ for every token and expert (docs/log).
 On a layout a process has its share of the tokens. Tensor-parallel ones split all products but those of logits and
 router, into matrices as wide in one dimension and narrower in the other: width d/√tensor is what their rate is read at.
 That is an assumption; no layout has been timed on GPUs.
+
+What devices can do stands here, too, by their data sheets: products, memory, and the links between them.
 """
 
 from __future__ import annotations

@@ -4,6 +4,8 @@ Evaluation is greedy, never drops and is causal: a token's loss depends on what 
 Sums are float64 whatever the model computes in.
 
 Shapes: B batch, S sequence, T tokens.
+
+How a corpus uses the experts is counted on the way: the share of its tokens that each expert took, block by block.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from routelaw.distributed.groups import SINGLE, Group
-from routelaw.kernels.cpu_product import linear
+from routelaw.kernels.cpu_float32 import linear
 from routelaw.model.relative_attention import relative_attention
 from routelaw.specs.counting import Architecture
 from routelaw.specs.run import ModelSpec

@@ -11,7 +11,11 @@ processes have their share of every expert's hidden units.
 Gathering rows has a scatter as its gradient; here both directions are permutations and sums over a fixed axis, which
 makes them deterministic at any number of threads.
 
-Shapes: T tokens, D width, F = 4D hidden, E experts, K choices, N = T·K assignments (token-major).
+In training an expert takes at most ⌈C·T·K/E⌉ of the T tokens of a routing group; the surplus is dropped at random.
+Experts may share their slots (those of one device, in the paper). Shapes stay static: the result is a mask.
+
+Shapes: T tokens, D width, F = 4D hidden, E experts, K choices, N = T·K assignments (token-major), P pools: the groups'
+sets of experts that share slots.
 """
 
 from __future__ import annotations
@@ -26,7 +30,7 @@ from torch import Tensor, nn
 
 from routelaw.distributed.exchange import exchange_plan, permuted
 from routelaw.distributed.groups import SINGLE, Group
-from routelaw.kernels.cpu_product import expert_ffw, linear, routed_ffw
+from routelaw.kernels.cpu_float32 import expert_ffw, linear, routed_ffw
 from routelaw.kernels.dispatch import expert_order, summed_rows
 from routelaw.model.grouped_product import grouped_product, takes_groups
 from routelaw.routers.router import RouteContext, Routing

@@ -4,7 +4,7 @@ In bfloat16 on a GPU that is `grouped_mm`, with ends that never leave the device
 experts have few rows each (kernels/few_rows_triton.py); elsewhere one plain product per slice, written straight into
 the result. (On a CPU `grouped_mm` has no float64, wants aligned strides, and was measured within
 5 % of the plain way from width 128 on.) A compiler fuses what stands before and after; it does not look inside, since a
-loop over slices it cannot follow. Eager on a CPU the experts are kernels/cpu_experts.py, and no such operation is
+loop over slices it cannot follow. Eager on a CPU the experts are kernels/cpu_float32.py, and no such operation is
 needed: calling one imports the compiler and costs as much as a product of a small model does.
 
 Rows beyond the last end mean nothing: `grouped_mm` leaves them unwritten, in results and gradients. The weight gradient
@@ -24,7 +24,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from routelaw.kernels.cpu_product import matmul_into, outer_into
+from routelaw.kernels.cpu_float32 import matmul_into, outer_into
 
 HOPPER = 9
 FEW = 128

@@ -23,7 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from routelaw.kernels.cpu_product import matmul, matmul_into, outer, prefers_onednn
+from routelaw.kernels.cpu_float32 import matmul, matmul_into, outer, prefers_onednn
 
 LOGIT_ROWS = 8192
 """Tokens whose logits are there at once, at most."""

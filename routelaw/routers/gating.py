@@ -1,5 +1,10 @@
-"""What routers with a linear map share: logits in float32 or wider, output weights from their softmax, and
-the balance loss.
+"""What routers with a linear map share: logits, the K highest of them, output weights, and the balance loss.
+
+Logits are float32 or wider; weights are their softmax. `torch.topk` leaves the order of ties open, and a first-index
+rule would send every token with equal logits to expert 0. Here each token has its own order of preference among equals:
+it starts at (token + a random start) mod E and runs up or down from there. So equal logits give every expert its exact
+share of any E tokens in a row, two tied experts are equally likely, and the choice depends on nothing but the token's
+own scores and number.
 
 The balance loss is E·Σ_e m_e·g_e/T over a routing group (Clark et al. 2022, appendix B.1; Fedus et al. 2021). m_e is
 the mean softmax of expert e and g_e the number of tokens whose own argmax it is: what the router asked for, before any

@@ -4,8 +4,13 @@ A router looks at tokens and returns assignments: a flat list of (token, expert,
 capacity, dropping, permutation or matrix products (they belong to model/experts), nor of training. A new router is
 one file in this package (or a plugin) that registers itself by name; the contract tests run over every name registered.
 
+Random numbers are a function of where they are used: (seed, step, layer, purpose, global token, choice). There is no
+generator state: a step can be recomputed, resumed or split over devices and micro-batches, and every token still draws
+the numbers it would have drawn. The mixing function is splitmix64's finaliser (Steele et al. 2014) in wrapping int64
+arithmetic.
+
 Shapes: T tokens, D width, E experts, K experts per token, N = T·K assignments (token-major), G routing groups of M =
-T/G members.
+T/G members, J random numbers per token.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 Evaluations are lines of JSON, one row of the run table each. A store of a thousand runs is read in one go: all lines
 are parsed together, and only if that fails are they looked at one by one to name the damaged one.
+
+The columns of the run table that a spec fixes are named here (`columns_of`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""One run of a sweep as a process carries it out: claim it, train it, publish it; and how that went."""
+"""One run of a sweep as a process carries it out: claim it, train it, publish it; and how that went.
+
+Which run is next, and what follows from how one went, is the same for every backend (`Schedule`).
+"""
 
 from __future__ import annotations
 

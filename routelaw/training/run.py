@@ -1,4 +1,10 @@
-"""One run from spec to result, in its own directory: train, evaluate, log, checkpoint, resume."""
+"""One run from spec to result, in its own directory: train, evaluate, log, checkpoint, resume.
+
+What is wrong with a run is found before anything is written: of its spec, its corpora, and how it is carried out.
+Sinkhorn, exact assignment, capacity and the balance loss act on groups of tokens fixed by the spec, so that any split
+of a batch into micro-batches or devices computes the same thing. (The shuffle that deals tokens out anew in every layer
+is `StepContext.members_of`, and across processes distributed/exchange.py.)
+"""
 
 from __future__ import annotations
 
@@ -19,8 +25,8 @@ from routelaw.distributed.ranks import Rank
 from routelaw.distributed.watchdog import watched
 from routelaw.errors import InputError
 from routelaw.evaluation.likelihood import Likelihood, likelihood
+from routelaw.evaluation.measure import check_whole_texts
 from routelaw.evaluation.texts import BATCH_TOKENS, held_out
-from routelaw.evaluation.trial import check_whole_texts
 from routelaw.model.transformer import Transformer
 from routelaw.routers.router import check_router, router_class
 from routelaw.specs.layout import Layout, check_layout

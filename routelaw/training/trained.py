@@ -15,7 +15,7 @@ import torch
 
 from routelaw.corpus.tokenizer import Tokenizer
 from routelaw.errors import InputError
-from routelaw.evaluation.trial import Trial, is_last_word, run_trial
+from routelaw.evaluation.measure import Trial, is_last_word, run_trial
 from routelaw.files import append_lines
 from routelaw.model.transformer import Transformer
 from routelaw.routers.router import check_plugin, load_router

@@ -20,8 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from sandbox import ABSENT, reseal_manifest, reseal_state
 
-from routelaw.corpus.arrays import HEADER_BYTES, ArrayWriter, record_of
-from routelaw.corpus.manifest import Manifest
+from routelaw.corpus.manifest import HEADER_BYTES, ArrayWriter, Manifest, record_of
 from routelaw.specs.files import from_mapping
 
 Damage = Callable[[Path], None]

@@ -9,9 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from routelaw.corpus import Corpus, Split, batch, sequences, validation_windows, windows
-from routelaw.corpus.arrays import FileRecord
 from routelaw.corpus.batches import draw, permute
-from routelaw.corpus.manifest import Manifest
+from routelaw.corpus.manifest import FileRecord, Manifest
 from routelaw.corpus.shards import Tokens
 from routelaw.errors import InputError
 

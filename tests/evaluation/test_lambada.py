@@ -14,8 +14,8 @@ from routelaw.corpus import Corpus
 from routelaw.corpus.sources import Reading
 from routelaw.errors import InputError
 from routelaw.evaluation.likelihood import forward, token_losses
+from routelaw.evaluation.measure import check_whole_texts, last_words, run_trial, split_passage
 from routelaw.evaluation.texts import read_passages
-from routelaw.evaluation.trial import check_whole_texts, last_words, run_trial, split_passage
 from routelaw.training.optimizer import Optimizer
 from routelaw.training.step import train_step
 

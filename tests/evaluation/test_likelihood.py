@@ -16,8 +16,8 @@ from routelaw.corpus.sources import Reading
 from routelaw.errors import InputError
 from routelaw.evaluation import texts
 from routelaw.evaluation.likelihood import likelihood, token_losses
+from routelaw.evaluation.measure import run_trial
 from routelaw.evaluation.texts import TokenStream, read_passages
-from routelaw.evaluation.trial import run_trial
 from routelaw.model.transformer import Transformer
 from routelaw.training.state import tell_token_counts
 

@@ -21,7 +21,7 @@ from routelaw.fitting.matched_runs import MatchedRuns, resample_sizes_and_runs
 from routelaw.fitting.profile import profile_intervals
 from routelaw.laws.law import Array
 from routelaw.report.clark2022 import printed
-from routelaw.report.clark2022.claims_on_laws import CLAIMS_ON_LAWS, lambada_crossing, longer_training
+from routelaw.report.clark2022.laws_compared import CLAIMS_ON_LAWS, lambada_crossing, longer_training
 from routelaw.report.clark2022.verdict import PrintedCell, ResultTable
 from routelaw.runs.table import RunTable
 

@@ -1,4 +1,7 @@
-"""The page of the reproduction: tables with their verdicts, figures, and what is missing."""
+"""The page of the reproduction: tables with their verdicts, figures, and what is missing.
+
+What was found stands in words above them. Every figure in these sentences is read from the tables.
+"""
 
 from __future__ import annotations
 

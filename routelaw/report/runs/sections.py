@@ -9,8 +9,8 @@ from typing import Any
 from routelaw.report.page import Block, Heading, Interactive, Section, Text
 from routelaw.report.runs import charts
 from routelaw.report.runs.analysis import Analysis
+from routelaw.report.runs.chart_data import explorer_data
 from routelaw.report.runs.data import OWN, ReportData, RunRow
-from routelaw.report.runs.explorer import explorer_data
 from routelaw.report.runs.law_text import law_blocks, ranking_grid
 from routelaw.report.runs.summary import comparison_text, facts, gains, scale, trained
 from routelaw.report.runs.training import HeatMaps

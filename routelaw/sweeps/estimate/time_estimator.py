@@ -1,4 +1,9 @@
-"""The pace of every shape in a sweep, found the best way there is: in the store, by trial, by arithmetic."""
+"""The pace of every shape in a sweep, found the best way there is: in the store, by trial, by arithmetic.
+
+Runs have the same shape when a step of theirs is the same work: same model, router, batch, micro-batches, precision,
+layout and way of compiling. Seed, length, learning rate and corpus may differ. Where nothing can be measured, the time
+of a step is taken from arithmetic (costs/step_time.py) and from what this device can do.
+"""
 
 from __future__ import annotations
 

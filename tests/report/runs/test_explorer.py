@@ -10,8 +10,8 @@ from routelaw.fitting.points import select_points
 from routelaw.fitting.slopes import law_slopes
 from routelaw.laws import PowerSum, coefficient, get_law
 from routelaw.report.runs.analysis import Analysis, analyse
+from routelaw.report.runs.chart_data import expert_nodes, explorer_data, size_nodes
 from routelaw.report.runs.charts import effective_chart, loss_chart, ranking_chart, slope_chart
-from routelaw.report.runs.explorer import expert_nodes, explorer_data, size_nodes
 from routelaw.runs.files import read_runs
 from routelaw.runs.table import RunTable
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from routelaw.kernels import cpu_product
-from routelaw.kernels.cpu_product import expert_ffw, linear, matmul, matmul_into, outer, outer_into, routed_ffw
+from routelaw.kernels import cpu_float32
+from routelaw.kernels.cpu_float32 import expert_ffw, linear, matmul, matmul_into, outer, outer_into, routed_ffw
 
 pytestmark = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="torch is built without oneDNN")
 
@@ -17,10 +17,10 @@ pytestmark = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason
 @pytest.fixture(params=[True, False], ids=["oneDNN", "torch"])
 def onednn(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
     """Every product by oneDNN however small, or none."""
-    monkeypatch.setattr(cpu_product, "has_faster_onednn", lambda: request.param)
-    monkeypatch.setattr(cpu_product, "FEWEST_PRODUCTS", 1)
-    monkeypatch.setattr(cpu_product._uses_onednn, "__defaults__", (1,))
-    monkeypatch.setattr(cpu_product, "FEWEST_IN_OUTER", 1)
+    monkeypatch.setattr(cpu_float32, "has_faster_onednn", lambda: request.param)
+    monkeypatch.setattr(cpu_float32, "FEWEST_PRODUCTS", 1)
+    monkeypatch.setattr(cpu_float32._uses_onednn, "__defaults__", (1,))
+    monkeypatch.setattr(cpu_float32, "FEWEST_IN_OUTER", 1)
     return request.param
 
 
@@ -52,8 +52,8 @@ def test_products_are_those_of_float64(rows: int, inner: int, columns: int) -> N
 
 def test_each_path_is_taken(onednn: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
-    real = cpu_product._onednn
-    monkeypatch.setattr(cpu_product, "_onednn", lambda a, b: calls.append(a.shape) or real(a, b))
+    real = cpu_float32._onednn
+    monkeypatch.setattr(cpu_float32, "_onednn", lambda a, b: calls.append(a.shape) or real(a, b))
     x, weight = normal(4, 6, 8).requires_grad_(), normal(16, 8, seed=1).requires_grad_()
     linear(x, weight).sum().backward()
     assert calls == ([(24, 8), (24, 16), (8, 24)] if onednn else [])
@@ -78,13 +78,13 @@ def test_gradients_of_a_linear_layer(transposed: bool) -> None:
 
 def test_the_choice_does_not_hang_on_the_moment(monkeypatch: pytest.MonkeyPatch) -> None:
     """A resumed run takes the same products: shapes and processor decide."""
-    monkeypatch.setattr(cpu_product, "has_faster_onednn", lambda: True)
+    monkeypatch.setattr(cpu_float32, "has_faster_onednn", lambda: True)
     large, small = normal(256, 256), normal(16, 16)
-    assert cpu_product.prefers_onednn(large, large)
-    assert not cpu_product.prefers_onednn(small, small)
-    assert not cpu_product.prefers_onednn(large.double(), large.double())
-    monkeypatch.setattr(cpu_product, "has_faster_onednn", lambda: False)
-    assert not cpu_product.prefers_onednn(large, large)
+    assert cpu_float32.prefers_onednn(large, large)
+    assert not cpu_float32.prefers_onednn(small, small)
+    assert not cpu_float32.prefers_onednn(large.double(), large.double())
+    monkeypatch.setattr(cpu_float32, "has_faster_onednn", lambda: False)
+    assert not cpu_float32.prefers_onednn(large, large)
 
 
 @pytest.mark.usefixtures("onednn")

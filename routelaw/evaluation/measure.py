@@ -2,6 +2,15 @@
 
 One name is one metric. `loss_lambada` is the loss of the last words, `loss_lambada_text` that of the whole text, and
 training, which evaluates whole texts, takes no text by the first name (`check_whole_texts`).
+
+The last words are those of LAMBADA (Paperno et al. 2016): the last word of a passage, from all that stands before it.
+The target is the last run of characters without white space, with the white space before it. Its loss is −log p of all
+of its tokens, summed, and averaged over passages; it is right when every one of its tokens is the most likely one given
+those before (which is to say: greedy decoding writes exactly this word). Where the tokenizer joins the end of the
+context and the target into one token, that token belongs to the target. A passage begins after an end-of-text; one
+longer than the model's sequence loses its beginning.
+
+Shapes: B passages, S sequence, T tokens, W tokens of target words.
 """
 
 from __future__ import annotations
