@@ -152,7 +152,7 @@ def plain_nll(model: Transformer, hidden_TD: Tensor, target_T: Tensor) -> Tensor
     return F.cross_entropy(logits_TV.to(wide), target_T, reduction="none")
 
 
-def widened_linear(x_TD: Tensor, weight_ED: Tensor) -> Tensor:
+def upcast_linear(x_TD: Tensor, weight_ED: Tensor) -> Tensor:
     wide = torch.promote_types(x_TD.dtype, torch.float32)
     return F.linear(x_TD.to(wide), weight_ED.to(wide))
 
@@ -160,8 +160,8 @@ def widened_linear(x_TD: Tensor, weight_ED: Tensor) -> Tensor:
 @contextmanager
 def widened_routers() -> Iterator[None]:
     with (
-        replaced(gating_module, "wide_linear", widened_linear),
-        replaced(reinforce_module, "wide_linear", widened_linear),
+        replaced(gating_module, "fp32_linear", upcast_linear),
+        replaced(reinforce_module, "fp32_linear", upcast_linear),
     ):
         yield
 

@@ -1,6 +1,6 @@
 """A routed layer against a dense FFW of the same FLOPs, forward and backward.
 
-K = 1, hidden layer 4d, weighted outputs; load even, and with Zipf's skew of .7. Figures are fractions of the dense
+K = 1, hidden layer 4d, weighted outputs; load even, and with Zipf's skew of 0.7. Figures are fractions of the dense
 FFW's speed: dispatch, both products, GELU, combine and weighting, and all gradients. Candidates are our layer eager and
 compiled, torch's `grouped_mm` in the plainest layer around it, and its products alone. On a GPU all of them run as CUDA
 graphs, as steps of small models do, and ours once more with every kernel launched, which measures the processor too.

@@ -149,8 +149,8 @@ def _learned(summary: dict[str, Any]) -> str:
     """One sentence: did routing help, which router did best, and how sure that is."""
     names, best = summary["techniques"], summary["order"][0]
     gains = [_gain(size, gain) for size, gain in summary["best_gain"][best].items()]
-    others = [duel for duel in summary["duels"] if best in (duel["first"], duel["second"])]
-    clear = sum(duel["verdict"] == "clearly" for duel in others)
+    others = [pair for pair in summary["pairwise"] if best in (pair["first"], pair["second"])]
+    clear = sum(pair["verdict"] == "clearly" for pair in others)
     sure = (
         "clearly ahead of the others" if clear == len(others) else f"clearly ahead of {clear} of {len(others)} others"
     )

@@ -1,4 +1,4 @@
-"""`routelaw report` and `routelaw reproduce`: a page on runs or losses, and the paper's own tables and figures redone."""
+"""`routelaw report` and `routelaw reproduce`: a page on runs or losses, and the paper redone."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ def _show(summary: dict[str, Any]) -> None:
             show(f"  selected law: {source['law']}, because {source['law_because']}.")
         for key, why in source.get("no_law", {}).items():
             show(f"  {source['techniques'][key]} has no law: {why}")
-        clear = [d for d in source.get("duels", []) if d["verdict"] == "clearly"]
-        for duel in clear[:5]:
-            pair = [source["techniques"][duel[which]] for which in ("first", "second")]
-            better, worse = pair if duel["lead_log10"] > 0 else reversed(pair)
+        clear = [d for d in source.get("pairwise", []) if d["verdict"] == "clearly"]
+        for comparison in clear[:5]:
+            pair = [source["techniques"][comparison[which]] for which in ("first", "second")]
+            better, worse = pair if comparison["lead_log10"] > 0 else reversed(pair)
             show(f"  {better} is clearly better than {worse}.")
-        if source.get("duels") and not clear:
+        if source.get("pairwise") and not clear:
             show("  No technique is clearly better than another.")
     show(f"Page: {summary['page']}")
 

@@ -31,7 +31,7 @@ CUDA_BUILD_FLOOR = 750_000_000
 """The same with a build of torch for GPUs, used on a CPU: 740 MB were left of a worker's 920 (torch 2.11, CUDA 13)."""
 ALLOCATOR_SLACK = 1.25
 """What comes and goes leaves holes. Largest resident size of six runs on a CPU (0.05M to 3M, up to 512 experts): need
-over truth .88 to 1.0 with this, .77 to .96 without; .94 to 1.01 without where malloc is told to return every large
+over truth 0.88 to 1.0 with this, 0.77 to 0.96 without; 0.94 to 1.01 without where malloc is told to return every large
 piece. On a GPU torch had reserved 1.05 to 1.25 times what was in use."""
 CUDA_HOST_FLOOR = 1_200_000_000
 """The same where a GPU is used: 750 MB after the first product (torch 2.11, CUDA 13), and kernels loaded later."""

@@ -4,9 +4,9 @@ A step takes its floating-point operations (three forward passes) at the rate at
 of this width, plus the movement of what is kept for the backward pass, of attention's scores and of the optimiser's
 state at the bandwidth of its memory, plus a time per step and block in which Python hands out work. How many times
 each is moved was fitted to steps of 40 shapes on one CPU core (0.05M to 3M, float32) and of 28 on an H200 (0.8M to
-130M, bfloat16, nothing compiled): predicted over measured .67 to 1.19 and .67 to 1.40. Compiled steps (there of nine
-shapes from 3M to 370M: .96 to 1.03) move less, and nobody waits for Python. BASE is assigned on the host: a microsecond
-for every token and expert (docs/log).
+130M, bfloat16, nothing compiled): predicted over measured 0.67 to 1.19 and 0.67 to 1.40. Compiled steps (there of nine
+shapes from 3M to 370M: 0.96 to 1.03) move less, and nobody waits for Python. BASE is assigned on the host: a
+microsecond for every token and expert (docs/log).
 
 On a layout a process has its share of the tokens. Tensor-parallel ones split all products but those of logits and
 router, into matrices as wide in one dimension and narrower in the other: width d/√tensor is what their rate is read at.
@@ -28,8 +28,8 @@ from routelaw.specs.names import nearest_hint
 from routelaw.specs.run import RunSpec
 
 BEST_SHARE, HALF_WIDTH = 0.8, 260
-"""A product of width d reaches .8·d²/(d² + 260²) of the peak: .16, .41, .58, .72 and .76 of it were measured on an H200
-at 128, 256, 448, 896 and 1536, and are .16, .39, .60, .74 and .78 by this."""
+"""A product of width d reaches 0.8·d²/(d² + 260²) of the peak: 0.16, 0.41, 0.58, 0.72 and 0.76 of it were measured on
+an H200 at 128, 256, 448, 896 and 1536, and are 0.16, 0.39, 0.60, 0.74 and 0.78 by this."""
 NODE = 8
 """GPUs that share a fast link, in every machine of the data sheets."""
 

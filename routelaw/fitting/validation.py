@@ -1,12 +1,12 @@
 """Error on points a fit has not seen: one point out, one size out, the largest size out. All RMSLE in log10 L.
 
 Leaving out a few of many points moves an optimum by little, so refits without a group of points are found for all
-groups at once, in time that grows with the points, not their square. The gradient of the error over all points is computed
-exactly at some places around the optimum and a polynomial is put through it; for each group, the gradient of its own
-points, exact where it is asked for, is taken off, and the zero of the difference is the refit. Further places say how
-far the polynomial is from the gradient: a group that moves the optimum farther than it is good for is left to a search
-of its own. Such groups have a large share of all leverage, which adds up to the number of parameters: there are few of
-them however many points there are.
+groups at once, in time that grows with the points, not their square. The gradient of the error over all points is
+computed exactly at some places around the optimum and a polynomial is put through it; for each group, the gradient of
+its own points, exact where it is asked for, is taken off, and the zero of the difference is the refit. Further places
+say how far the polynomial is from the gradient: a group that moves the optimum farther than it is good for is left to a
+search of its own. Such groups have a large share of all leverage, which adds up to the number of parameters: there are
+few of them however many points there are.
 
 Coordinates are whitened by the Jacobian at the optimum (J = QR, η = R·δz): a unit of η moves predictions by one unit of
 log10 L, and the gradient's slope is nearly the identity.

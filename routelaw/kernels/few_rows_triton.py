@@ -3,8 +3,8 @@
 With hundreds of experts a product reads or writes far more weights than rows, and takes as long as that does. A program
 here has one expert and one tile of the result's columns (of a weight gradient: of the weight) and goes through all of
 the expert's rows, so nobody has to work out which rows a tile has, and the busiest expert decides how long it takes:
-with Zipf's skew of .7 over 512 experts a layer has .76 to .80 of the speed with even load. Programs of an expert follow
-each other, so its rows are fetched once. Measured against torch's `grouped_mm` in docs/log.
+with Zipf's skew of 0.7 over 512 experts a layer has 0.76 to 0.80 of the speed with even load. Programs of an expert
+follow each other, so its rows are fetched once. Measured against torch's `grouped_mm` in docs/log.
 
 Shapes: N rows, D and F widths, E experts.
 """

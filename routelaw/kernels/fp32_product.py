@@ -17,21 +17,21 @@ import torch.nn.functional as F
 from torch import Tensor
 
 
-def wide_linear(x_TD: Tensor, weight_ED: Tensor) -> Tensor:
+def fp32_linear(x_TD: Tensor, weight_ED: Tensor) -> Tensor:
     """x·weightᵀ in float32, or float64 where x is."""
     if x_TD.is_cuda and x_TD.dtype == weight_ED.dtype == torch.bfloat16:
-        return narrow_linear(x_TD, weight_ED)
+        return bf16_linear(x_TD, weight_ED)
     wide = torch.promote_types(x_TD.dtype, torch.float32)
     return F.linear(x_TD.to(wide), weight_ED.to(wide))
 
 
-@torch.library.custom_op("routelaw::narrow_linear", mutates_args=())
-def narrow_linear(x_TD: Tensor, weight_ED: Tensor) -> Tensor:
+@torch.library.custom_op("routelaw::bf16_linear", mutates_args=())
+def bf16_linear(x_TD: Tensor, weight_ED: Tensor) -> Tensor:
     """A bfloat16 product with a float32 result."""
     return _product(x_TD, weight_ED.T)
 
 
-@narrow_linear.register_fake
+@bf16_linear.register_fake
 def _(x_TD: Tensor, weight_ED: Tensor) -> Tensor:
     return x_TD.new_empty(x_TD.shape[0], weight_ED.shape[0], dtype=torch.float32)
 
@@ -49,7 +49,7 @@ def _(gradient_TE: Tensor) -> Tensor:
     return gradient_TE.new_empty(gradient_TE.shape[0], 2 * gradient_TE.shape[1], dtype=torch.bfloat16)
 
 
-@torch.library.custom_op("routelaw::narrow_linear_weight_gradient", mutates_args=())
+@torch.library.custom_op("routelaw::bf16_linear_weight_gradient", mutates_args=())
 def weight_gradient(both_TG: Tensor, x_TD: Tensor) -> Tensor:
     """The weight's gradient, from a gradient that comes in two parts."""
     high_ED, low_ED = _product(both_TG.T, x_TD).chunk(2)
@@ -78,4 +78,4 @@ def _backward(ctx: Any, gradient_TE: Tensor) -> tuple[Tensor | None, Tensor | No
     return of_x, weight_gradient(both_TG, x_TD) if ctx.needs_input_grad[1] else None
 
 
-narrow_linear.register_autograd(_backward, setup_context=_keep)
+bf16_linear.register_autograd(_backward, setup_context=_keep)

@@ -1,8 +1,8 @@
 """The paper's law in compute and parameter utilisation, shared by models of any K and R (Clark et al. 2022).
 
 F: forward TeraFLOPs per token. B = P / forward FLOPs per token: total parameters for each operation spent. B̂ saturates
-as Ê does, from B_min = ½ (the dense limit of F = 2N). Real dense models have B of .19 to .39, because attention scores
-and the output layer compute without parameters being counted: they are used where the transform stays positive.
+as Ê does, from B_min = ½ (the dense limit of F = 2N). Real dense models have B of 0.19 to 0.39, because attention
+scores and the output layer compute without parameters being counted: they are used where the transform stays positive.
 """
 
 from dataclasses import replace

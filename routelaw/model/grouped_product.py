@@ -29,7 +29,7 @@ from routelaw.kernels.cpu_float32 import matmul_into, outer_into
 HOPPER = 9
 FEW = 128
 """Rows to an expert on average up to which our kernels take over: with 128 of each of 512 experts they were quicker
-than torch's, with 256 of each of 256 they were not. With Zipf's skew of .7 over 512 experts a layer of width 1024 is
+than torch's, with 256 of each of 256 they were not. With Zipf's skew of 0.7 over 512 experts a layer of width 1024 is
 still quicker by a tenth, one of width 512 slower by 3 % (docs/log). Both round alike but for the order of sums."""
 WIDTHS = 128
 """What a width must be a multiple of for them."""

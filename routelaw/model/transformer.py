@@ -1,7 +1,7 @@
 """The routed transformer: blocks of attention and feed-forward, of which every so-many-th feed-forward is routed.
 
 Pre-LayerNorm, GELU, no linear biases, tied embeddings (Clark et al. 2022, appendix A). Initialisation is ours: normal
-with deviation .02, outputs into the residual stream divided by √(2L), every tensor (and every expert in it) drawn
+with deviation 0.02, outputs into the residual stream divided by √(2L), every tensor (and every expert in it) drawn
 from a seed of its own name, so that the same part of two models starts equal whatever else differs: E = 1 starts as
 the dense model does.
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from routelaw.kernels.fp32_product import wide_linear
+from routelaw.kernels.fp32_product import fp32_linear
 from routelaw.routers.router import Losses, RouteContext, Routing, token_major
 
 TIE_PURPOSE = 1
@@ -57,7 +57,7 @@ def linear_parameters(width: int, experts: int) -> tuple[nn.Parameter, nn.Parame
 
 
 def linear_logits(x_TD: Tensor, weight_ED: Tensor, bias_E: Tensor) -> Tensor:
-    logits_TE = wide_linear(x_TD, weight_ED)
+    logits_TE = fp32_linear(x_TD, weight_ED)
     return logits_TE + bias_E.to(logits_TE.dtype)
 
 

@@ -8,7 +8,7 @@ reward is the log-likelihood of the next token. Minimised, with weights from the
     entropy    +H(π): meant to concentrate the policy, so H itself is made smaller
     balance    as for the other routers, weight 1
 
-Variants: G takes the K highest; S samples the smallest set of experts that holds .9 of the probability; B samples the
+Variants: G takes the K highest; S samples the smallest set of experts that holds 0.9 of the probability; B samples the
 whole policy and has the baseline and the entropy term. K > 1 draws without replacement (Gumbel top-k) and sums log π:
 for K > 1 that is not the probability of the ordered draw, so the estimate is exact only for K = 1. A dropped
 action neither gains nor loses: it did not happen. Evaluation is greedy.
@@ -29,7 +29,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from routelaw.errors import InputError
-from routelaw.kernels.fp32_product import wide_linear
+from routelaw.kernels.fp32_product import fp32_linear
 from routelaw.routers.gating import (
     balance_of,
     balance_prepared,
@@ -172,7 +172,7 @@ class Reinforce(Router):
     def _baseline(self, x_TD: Tensor) -> Tensor | None:
         if not self.variant.baseline:
             return None
-        hidden_TH = F.gelu(wide_linear(x_TD.detach(), self.value_in))
+        hidden_TH = F.gelu(fp32_linear(x_TD.detach(), self.value_in))
         return hidden_TH @ self.value_out.to(hidden_TH.dtype)
 
     def _credited_together(self, ctx: RouteContext) -> int:

@@ -29,10 +29,10 @@ SHARED_DECISIONS = "shared_decisions"
 SHARED_DECISION_FREQUENCY = {54: 0.5, 55: 0.5, 56: 0.25, 57: 0.25, 66: 1.0, 67: 1.0}
 """hyper_id → routing frequency of six S-BASE 25M runs whose labels cannot be right.
 
-Labelled R = .125, .125, .25, .25, .125, 1, two of them would repeat other runs with quite another loss. Read with these
-frequencies they lie within .025 of HASH, as the paper's ablation with one routing decision for all layers should. That
-is an inference, so the runs are a variant of their own and the label stays in `routing_frequency_labelled`.
-"""
+Labelled R = 0.125, 0.125, 0.25, 0.25, 0.125, 1, two of them would repeat other runs with quite another loss. Read with
+these frequencies they lie within 0.025 of HASH, as the paper's ablation with one routing decision for all layers
+should. That is an inference, so the runs are a variant of their own and the label stays in
+`routing_frequency_labelled`. """
 
 
 def is_release(columns: Iterable[str]) -> bool:

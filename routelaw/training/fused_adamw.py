@@ -6,7 +6,8 @@ in bfloat16 with float32 masters, where a gradient converted to float32, a norm 
 
 Moments may be held in bfloat16: for very large E they are half of all memory. They are then rounded at random, up with
 the probability of what is cut off, since rounding to nearest would never move a moment by less than 1/256 of itself
-(β₂ = .95 moves it by 1/20 of a difference). The random bits are a function of (step, place), so a step can be repeated.
+(β₂ = 0.95 moves it by 1/20 of a difference). The random bits are a function of (step, place), so a step can be
+repeated.
 
 Shapes: N elements of a tensor.
 """

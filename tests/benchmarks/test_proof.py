@@ -16,7 +16,7 @@ from benchmarks.gpu_transformers import GATED_MULTIPLE
 from benchmarks.proof_comparisons import chain_batches, curve_difference
 from routelaw.bench.peers import gated_width
 from routelaw.kernels.dispatch import expert_order, summed_rows
-from routelaw.kernels.fp32_product import wide_linear
+from routelaw.kernels.fp32_product import fp32_linear
 from routelaw.model.grouped_product import grouped_product
 from routelaw.specs.run import ModelSpec, RouterSpec, RunSpec, TrainSpec
 from routelaw.specs.sizes import get_size
@@ -103,12 +103,12 @@ def test_patches_are_in_place_only_meanwhile() -> None:
         assert paths.Transformer.token_nll is paths.plain_nll
         assert paths.sinkhorn_module.expert_potentials is paths.plain_potentials
         assert paths.attention_module.relative_attention is paths.biased
-        assert paths.gating_module.wide_linear is paths.reinforce_module.wide_linear is paths.widened_linear
+        assert paths.gating_module.fp32_linear is paths.reinforce_module.fp32_linear is paths.upcast_linear
     assert experts_module.grouped_product is grouped_product
     assert (experts_module.expert_order, experts_module.summed_rows) == (expert_order, summed_rows)
     assert paths.Transformer.token_nll is not paths.plain_nll
     assert paths.attention_module.relative_attention is not paths.biased
-    assert paths.gating_module.wide_linear is paths.reinforce_module.wide_linear is wide_linear
+    assert paths.gating_module.fp32_linear is paths.reinforce_module.fp32_linear is fp32_linear
 
 
 def test_what_waits_for_the_device_is_not_recorded() -> None:

@@ -18,9 +18,9 @@ from calling import Outcome, called
 from routelaw.corpus.shards import Corpus
 from routelaw.distributed.launch import launch
 
-STEPS, SAVED, EVALUATED, PATIENCE = 36, 6, 12, 15.0
+STEPS, SAVED, EVALUATED, HANG_TIMEOUT = 36, 6, 12, 15.0
 WITHIN = 120.0
-"""Seconds, beyond the patience of the run, in which it must have ended on a busy machine."""
+"""Seconds, beyond the hang timeout of the run, in which it must have ended on a busy machine."""
 
 
 def in_each(code: str, world: int = 2, **options):
@@ -104,7 +104,7 @@ def words(corpus: Corpus, folder: Path, **layout: int) -> list[str]:
         "sequence-length": 16, "device": "cpu", "evaluate-every": EVALUATED, "save-every": SAVED, "out": folder,
         **layout,
     }  # fmt: skip
-    fields = ("router.group_tokens=16", "execution.log_every=1", f"execution.hang_timeout={PATIENCE}")
+    fields = ("router.group_tokens=16", "execution.log_every=1", f"execution.hang_timeout={HANG_TIMEOUT}")
     given = [str(word) for name, value in options.items() for word in (f"--{name}", value)]
     return ["train", *given, *(word for f in fields for word in ("--set", f))]
 
@@ -161,8 +161,8 @@ def test_a_rank_stopped_or_killed_is_named_and_nothing_is_lost(
             rank = process_of(1, process.pid)
             os.kill(rank, number)
             begun = time.monotonic()
-            _, err = process.communicate(timeout=PATIENCE + WITHIN)
-            assert time.monotonic() - begun < PATIENCE + WITHIN
+            _, err = process.communicate(timeout=HANG_TIMEOUT + WITHIN)
+            assert time.monotonic() - begun < HANG_TIMEOUT + WITHIN
         assert process.returncode in (5, 137)
         assert said.format(pid=rank) in err
         assert f"the same command goes on from the last checkpoint in {folder}" in err

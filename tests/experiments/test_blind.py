@@ -154,7 +154,7 @@ def test_what_is_not_predicted_is_listed_and_what_was_resampled_is_said(
 
 def test_a_mean_error_is_beyond_the_noise_of_distinct_runs() -> None:
     """By hand: of eight rows of two routers two are the one dense model, so the mean has an error of
-    sd·√(6 + 2²)/8 = .395 sd; Student's 90 % with 18 degrees of freedom is 1.734 of that, .686 sd."""
+    sd·√(6 + 2²)/8 = 0.395 sd; Student's 90 % with 18 degrees of freedom is 1.734 of that, 0.686 sd."""
     noise = NoiseFloor(sd=1e-3, freedom=18, low=0.0, high=0.0, models=9, widest=0.0, loss=3.5)
     rows = pd.DataFrame({"router": ["s-base"] * 4 + ["hash"] * 4, "experts": [1, 2, 4, 8] * 2})
     found = {shift: blind._beyond_noise(rows.assign(error=shift * 1e-3), noise) for shift in (-0.70, -0.67, 0.67, 0.70)}

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from routelaw.kernels import fp32_product
-from routelaw.kernels.fp32_product import in_two, narrow_linear, wide_linear
+from routelaw.kernels.fp32_product import bf16_linear, fp32_linear, in_two
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 SHAPES = [(512, 96, 64), (257, 40, 3), (1, 8, 1), (2048, 64, 512)]
@@ -33,7 +33,7 @@ def test_against_float64(shape: tuple[int, int, int], device: str) -> None:
     if device == "cuda" and not torch.cuda.is_available():
         pytest.skip("needs a CUDA device")
     x, weight, gradient = problem(shape, device)
-    made = narrow_linear(x, weight)
+    made = bf16_linear(x, weight)
     assert made.dtype == torch.float32
     of_x, of_weight = torch.autograd.grad(made, [x, weight], gradient)
     assert of_x.dtype == of_weight.dtype == torch.bfloat16
@@ -50,15 +50,15 @@ def test_both_halves_of_a_gradient_count() -> None:
     weight = torch.zeros(2, 8, dtype=torch.bfloat16, requires_grad=True)
     gradient = torch.full((4096, 2), 1 + 2**-9)  # bfloat16 makes 1 of it
     gradient[::2] = -1
-    (of_weight,) = torch.autograd.grad(narrow_linear(x, weight), [weight], gradient)
+    (of_weight,) = torch.autograd.grad(bf16_linear(x, weight), [weight], gradient)
     assert torch.equal(of_weight.float(), torch.full((2, 8), 2048 * 2**-9))
 
 
 def test_a_compiler_takes_it_whole() -> None:
     x, weight, gradient = problem((64, 16, 4), "cpu")
-    compiled = torch.compile(lambda x, weight: narrow_linear(x * 2, weight).sin(), fullgraph=True, backend="aot_eager")
+    compiled = torch.compile(lambda x, weight: bf16_linear(x * 2, weight).sin(), fullgraph=True, backend="aot_eager")
     found = torch.autograd.grad(compiled(x, weight), [x, weight], gradient)
-    wanted = torch.autograd.grad(narrow_linear(x * 2, weight).sin(), [x, weight], gradient)
+    wanted = torch.autograd.grad(bf16_linear(x * 2, weight).sin(), [x, weight], gradient)
     assert all(torch.equal(a, b) for a, b in zip(found, wanted, strict=True))
 
 
@@ -66,17 +66,17 @@ def test_a_compiler_takes_it_whole() -> None:
 def test_elsewhere_everything_is_widened(dtype: torch.dtype) -> None:
     x, weight = torch.randn(5, 4).to(dtype), torch.randn(3, 4).to(dtype)
     wide = torch.promote_types(dtype, torch.float32)
-    assert torch.equal(wide_linear(x, weight), F.linear(x.to(wide), weight.to(wide)))
+    assert torch.equal(fp32_linear(x, weight), F.linear(x.to(wide), weight.to(wide)))
 
 
 def test_which_way_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     """Narrow on a GPU alone, and in bfloat16 alone."""
     taken: list[Tensor] = []
-    monkeypatch.setattr(fp32_product, "narrow_linear", lambda x, weight: taken.append(x) or narrow_linear(x, weight))
+    monkeypatch.setattr(fp32_product, "bf16_linear", lambda x, weight: taken.append(x) or bf16_linear(x, weight))
     for device in ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]:
         for dtype in (torch.bfloat16, torch.float32):
             x, weight = (torch.ones(8, 8, device=device, dtype=dtype) for _ in range(2))
-            wide_linear(x, weight)
+            fp32_linear(x, weight)
     assert [(x.device.type, x.dtype) for x in taken] == [("cuda", torch.bfloat16)] * torch.cuda.is_available()
 
 
@@ -84,15 +84,15 @@ def test_what_is_not_asked_for_is_not_computed() -> None:
     """A baseline's input has no gradient."""
     x, weight, gradient = problem((64, 16, 4), "cpu")
     with torch.profiler.profile(acc_events=True) as profile:
-        torch.autograd.grad(narrow_linear(x.detach(), weight), [weight], gradient)
+        torch.autograd.grad(bf16_linear(x.detach(), weight), [weight], gradient)
     products = [event.name for event in profile.events() if event.name == "aten::mm"]
     assert len(products) == 2  # forwards, and of the weight
 
 
-@pytest.mark.parametrize("operation", ["narrow_linear", "in_two", "weight_gradient"])
+@pytest.mark.parametrize("operation", ["bf16_linear", "in_two", "weight_gradient"])
 def test_a_compiler_sees_operations_of_the_right_shape(operation: str) -> None:
     x, weight, gradient = (t.detach() for t in problem((64, 16, 4), "cpu"))
-    given = {"narrow_linear": (x, weight), "in_two": (gradient,), "weight_gradient": (in_two(gradient), x)}[operation]
+    given = {"bf16_linear": (x, weight), "in_two": (gradient,), "weight_gradient": (in_two(gradient), x)}[operation]
     utils = ("test_schema", "test_faketensor")
     torch.library.opcheck(getattr(fp32_product, operation), given, test_utils=utils)
 

@@ -75,7 +75,7 @@ def test_draws_differ_between_steps_and_seeds():
 
 
 def test_nucleus_samples_its_set_and_importance_restores_the_policy_gradient_within_it():
-    policy = LOGITS.softmax(0)  # .28 .13 .42 .17: the smallest set of .8 is {2, 0, 3}
+    policy = LOGITS.softmax(0)  # 0.28 0.13 0.42 0.17: the smallest set of 0.8 is {2, 0, 3}
     inside = nucleus(policy[None], 0.8, 1, torch.arange(4)[None])
     assert inside.tolist() == [[True, False, True, True]]
     drawn, plain = estimates(*tabular(variant="S", nucleus=0.8))

@@ -99,7 +99,7 @@ def write_tables(rows: Sequence[RunRow], analysis: Analysis | None, folder: Path
     if analysis is not None:
         tables |= {
             "losses": pd.DataFrame({**asdict(model), "gain": model.gain} for model in analysis.pairwise.models),
-            "duels": pairs_frame(analysis.pairwise),
+            "pairwise": pairs_frame(analysis.pairwise),
             "laws": laws_frame(analysis),
             "parameters": parameters_frame(analysis),
             "effective": effective_frame(analysis),
@@ -215,7 +215,7 @@ def _of(source: Source) -> dict[str, Any]:
             for key, rows in analysis.ranked.items()
         },
         "order": analysis.pairwise.order,
-        "duels": _pairs(analysis.pairwise),
+        "pairwise": _pairs(analysis.pairwise),
         "best_gain": _gains(analysis.pairwise),
     }
 

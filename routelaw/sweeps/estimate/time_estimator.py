@@ -101,7 +101,7 @@ def between(few: tuple[int, StepTime], many: tuple[int, StepTime], experts: int)
     """The pace at a number of experts between two measured ones: every part of a step's time is nearly linear in E.
 
     Steps of 0.2M and 0.8M on a CPU at E = 4 … 64, interpolated between 2 and 128, over measured ones: hash, switch and
-    s-base .84 to 1.12, base .90 to 1.19 (single measurements that are good to a tenth).
+    s-base 0.84 to 1.12, base 0.90 to 1.19 (single measurements that are good to a tenth).
     """
     (low, first), (high, last) = few, many
     share = (experts - low) / (high - low)
