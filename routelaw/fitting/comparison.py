@@ -118,13 +118,13 @@ class LawRanking:
 
     def sentences(self) -> list[str]:
         """What was left out, and warnings. What holds for the points holds for every law, and is said once."""
-        said = [f"  {self.router}: left out: {'; '.join(self.left_out)}."] if self.left_out else []
-        said += [f"  {s.law} left out: {s.reason}" for s in self.skipped]
-        said += [f"! {self.router}: {warning}" for warning in self.warnings]
+        sentences = [f"  {self.router}: left out: {'; '.join(self.left_out)}."] if self.left_out else []
+        sentences += [f"  {s.law} left out: {s.reason}" for s in self.skipped]
+        sentences += [f"! {self.router}: {warning}" for warning in self.warnings]
         for r in self.laws:
             own = (*r.fit.warnings, *r.validation.warnings)
-            said += [f"! {r.fit.law.name}: {warning}" for warning in own if warning not in self.warnings]
-        return said
+            sentences += [f"! {r.fit.law.name}: {warning}" for warning in own if warning not in self.warnings]
+        return sentences
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,7 +148,7 @@ class Comparison:
     """None where there is one router, or no law with an error on unseen sizes for all of them."""
 
     def __repr__(self) -> str:
-        texts = ([title, text_table(header, rows), *said] for title, header, rows, said in self.parts())
+        texts = ([title, text_table(header, rows), *sentences] for title, header, rows, sentences in self.parts())
         return "\n".join(line for lines in texts for line in lines)
 
     def _repr_html_(self) -> str:
@@ -166,11 +166,11 @@ class Comparison:
             at = f"at N = {number(found.at['active_params'])}, E = {found.at['experts']:g}, under {found.law.name}"
             ends = {router: "[{:.4f}, {:.4f}]".format(*found.interval[router]) for router in found.routers}
             rows = [[router, f"{found.loss[router]:.4f}", ends[router]] for router in found.routers]
-            said = [
+            sentences = [
                 f"  {better} is better than {worse} with probability {found.better_probability[better, worse]:.2f}."
                 for better, worse in zip(found.routers, found.routers[1:], strict=False)
             ]
-            yield f"routers {at}", ["router", "predicted loss", f"{self.level:.0%} interval"], rows, said
+            yield f"routers {at}", ["router", "predicted loss", f"{self.level:.0%} interval"], rows, sentences
 
     def as_dict(self) -> dict[str, Any]:
         """What `routelaw compare --json` prints."""

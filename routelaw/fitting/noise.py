@@ -86,11 +86,11 @@ def averaged_in_doubt(frame: pd.DataFrame, weight_column: str | None = None) -> 
     """Warnings where runs are averaged that a column of the table tells apart, or that have the same seed."""
     runs = frame.assign(_model=seed_groups(frame)).drop_duplicates("run_id")
     group = runs["_model"]
-    said = []
+    sentences = []
     described = [str(name) for name in runs if name != weight_column and _describes(str(name), runs)]
     differ = [name for name in described if (runs[name].groupby(group).nunique(dropna=False) > 1).any()]
     if differ:
-        said.append(
+        sentences.append(
             f"runs averaged as seeds of one model differ in {', '.join(differ)}: say so in the column variant where "
             "they are other models, or leave some of them out."
         )
@@ -98,11 +98,11 @@ def averaged_in_doubt(frame: pd.DataFrame, weight_column: str | None = None) -> 
     # A table without seeds has 0 throughout.
     if twice.any() and (runs["seed"] != 0).any():
         first = runs[twice].sort_values("_model", kind="stable")["run_id"].iloc[:2]
-        said.append(
+        sentences.append(
             f"{int(twice.sum())} runs averaged as seeds of one model have the same seed ({' and '.join(first)}, say): "
             "are they copies of each other, or other models?"
         )
-    return said
+    return sentences
 
 
 def _telling(frame: pd.DataFrame) -> list[str]:

@@ -194,7 +194,7 @@ def _one_length(frame: pd.DataFrame, left_out: list[str]) -> pd.DataFrame:
 
 def _lengths_apart(frame: pd.DataFrame) -> list[str]:
     """A warning where runs were trained for quite different lengths, or some of them not to their end."""
-    said = []
+    sentences = []
     lengths = {name: frame[name].dropna().astype(float) for name in ("step", "tokens")}
     if lengths["step"].empty or lengths["tokens"].size:
         del lengths["step"]  # tokens say it better: batches may differ
@@ -202,10 +202,10 @@ def _lengths_apart(frame: pd.DataFrame) -> list[str]:
         if values.size and values.max() > SAME_LENGTH * max(values.min(), 1):
             least, most = values.min(), values.max()
             range_ = f"from step {least:g} to {most:g}" if name == "step" else f"from {least:.3g} to {most:.3g} tokens"
-            said.append(
+            sentences.append(
                 f"the last evaluations range {range_}: lengths of training are mixed, and the law knows of none."
             )
-    return said
+    return sentences
 
 
 def _one_corpus(frame: pd.DataFrame, left_out: list[str]) -> pd.DataFrame:

@@ -246,13 +246,13 @@ def _possible(spec: RunSpec, layout: Layout) -> bool:
 def _about_groups(spec: RunSpec, cluster: Cluster, count: int) -> str:
     length, batch = spec.model.sequence_length, spec.train.batch
     sequences, most = spec.group_tokens // length, batch * length // spec.group_tokens
-    said = (
+    sentence = (
         f"{count} of {_count(cluster, 0)} layouts are ruled out by routing groups of {spec.group_tokens:,} tokens "
         f"({sequences} sequences), which a process has whole: a batch of {batch} has room for {most} processes"
     )
     if sequences == 1:
-        return f"{said}; a larger batch has room for more."
-    return f"{said}. --set router.group_tokens={length} has room for {batch}, and is another run."
+        return f"{sentence}; a larger batch has room for more."
+    return f"{sentence}. --set router.group_tokens={length} has room for {batch}, and is another run."
 
 
 def _none_possible(spec: RunSpec, cluster: Cluster, refused: dict[Layout, str]) -> str:

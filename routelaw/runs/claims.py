@@ -63,10 +63,10 @@ class Attempt:
 
     def publish(self) -> bool:
         """Make this attempt the run. False where another was first; it is the same run, so nothing is lost."""
-        self._stop_beating()
+        self._stop_beating()  # a sign of life after the rename would make a lease in the published folder
         final = self.store.path / self.run_id
         try:
-            self.folder.rename(final)
+            self.folder.rename(final)  # the one step that counts: atomic, and it fails where a run lies already
             (final / LEASE).unlink(missing_ok=True)
             first = True
         except OSError as error:
@@ -91,6 +91,7 @@ class Attempt:
             with suppress(OSError):
                 os.utime(self.folder / LEASE)
             with suppress(OSError):  # a hiccup of the file system must not end the signs of life
+                # Another host that took this one for lost has begun a later attempt: its number is higher.
                 newest = self.store.attempts(self.run_id)
                 if self.store.ended(self.run_id) or (newest and newest[-1][1] != self.folder):
                     self.lost.set()
@@ -130,6 +131,7 @@ def _take(store: Store, run_id: str, host: str, lease_seconds: float) -> tuple[P
         claim = _lock_in(newest)
         if claim is None:
             raise Busy(holder(newest))
+        # The lock was taken on a file that may have been renamed away meanwhile: look again, now that nobody can.
         if not newest.is_dir() or store.ended(run_id):  # published between the look and the lock, or removed
             claim.close()
             raise AlreadyEnded(run_id) if store.ended(run_id) else Busy("another process")
@@ -137,6 +139,7 @@ def _take(store: Store, run_id: str, host: str, lease_seconds: float) -> tuple[P
         return newest, claim
     if is_fresh(newest, lease_seconds):
         raise Busy(holder(newest))
+    # Cold, and on another host: its owner may still live and write. It keeps its folder; ours is a copy with a number.
     return _begin(store, run_id, number + 1, newest, host)
 
 
@@ -149,6 +152,7 @@ def _begin(store: Store, run_id: str, number: int, earlier: Path | None, host: s
         if earlier is not None:
             shutil.copytree(earlier, aside, copy_function=_link_or_copy, ignore=shutil.ignore_patterns(".*", "lease*"))
         aside.mkdir(exist_ok=True)
+        # Locked and leased before it has its name: there is no moment at which it could be taken for free.
         claim = lock(aside / CLAIM)
         write_lease(aside, host)
         aside.rename(final)

@@ -31,6 +31,7 @@ def lock(path: Path, timeout: float = TIMEOUT) -> IO[bytes] | None:
     deadline = time.monotonic() + timeout
     while True:
         try:
+            # flock belongs to the open file, so closing it or dying frees it: nothing stale is ever left to clean up.
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return file
         except BlockingIOError:
@@ -44,6 +45,7 @@ def is_locked(path: Path) -> bool:
     """Whether a process of this host has it; works without the right to write."""
     try:
         with _opened(path, os.O_RDONLY) as file:
+            # A shared lock needs no right to write, and two that only ask do not take each other for the owner.
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except FileNotFoundError:
         return False
@@ -54,6 +56,7 @@ def is_locked(path: Path) -> bool:
 
 def _opened(path: Path, flags: int) -> IO[bytes]:
     """A FIFO in the lock's place would be waited for, for ever; whoever put it there is told."""
+    # O_CLOEXEC: a child process that inherited the descriptor would hold the lock after its parent's death.
     descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
@@ -123,7 +126,7 @@ def _now_at(folder: Path) -> float:
     """By the clock of the file system, the only one that all hosts share; by ours for who may only read."""
     probe = folder / f".now.{uuid.uuid4().hex}"
     try:
-        probe.touch()
+        probe.touch()  # hosts' own clocks may be minutes apart; both times compared come from the file server
         return probe.stat().st_mtime
     except OSError:
         return time.time()

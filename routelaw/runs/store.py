@@ -137,7 +137,7 @@ class Store:
         try:
             (self.path / UNFINISHED).mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryFile(dir=self.path / UNFINISHED):
-                pass
+                pass  # a folder may be there and not be writable: a read-only file system, a quota
         except OSError as error:
             raise unwritable(self.path, error) from None
 
@@ -145,6 +145,7 @@ class Store:
         """Every run that ended or began, by name: once, as it now stands."""
         found = list(self._folders())
         known = {run.run_id for run in found}
+        # Sorted by number, so that of several attempts at a run the last one stays in the dictionary.
         newest = {run_id: StoredRun(run_id, folder) for run_id, _, folder in sorted(self._attempts())}
         found += [run for run_id, run in newest.items() if run_id not in known]
         return sorted(found, key=lambda run: run.folder.name)
@@ -253,6 +254,7 @@ class Store:
                 if held:
                     raise InputError(f"run {run_id} is being trained in {folder}; stop it first.")
             for folder in folders:
+                # Out of sight by one rename first: a removal that is killed half-way leaves no half a run.
                 gone = folder.with_name(f".{folder.name}.removed")
                 try:
                     shutil.rmtree(gone, ignore_errors=True)

@@ -38,11 +38,11 @@ def law_blocks(analysis: Analysis) -> list[Block]:
             blocks.append(Text(_methods(analysis), "soft"))
         if analysis.compared:
             blocks.append(Text(_compared(analysis)))
-    told = [f"{analysis.looks[key].label} has no law: {why}" for key, why in analysis.refusals.items()]
-    told += _without_selected(analysis)
-    told += _warnings(analysis)
-    if told:
-        blocks.append(Bullets(told))
+    sentences = [f"{analysis.looks[key].label} has no law: {why}" for key, why in analysis.refusals.items()]
+    sentences += _without_selected(analysis)
+    sentences += _warnings(analysis)
+    if sentences:
+        blocks.append(Bullets(sentences))
     left_out = [
         f"{analysis.looks[key].label} {'; '.join(points.left_out)}"
         for key, points in analysis.points.items()
@@ -130,14 +130,14 @@ def _without_selected(analysis: Analysis) -> list[str]:
     """Techniques that have laws, and not this one."""
     if analysis.law is None:
         return []
-    told = []
+    sentences = []
     for key, rows in analysis.ranked.items():
         if rows and key not in analysis.judged:
             why = next(
                 (s.reason for s in analysis.skipped[key] if s.law == analysis.law.name), "it could not be fitted."
             )
-            told.append(f"{analysis.looks[key].label} is not under this law: {why}")
-    return told
+            sentences.append(f"{analysis.looks[key].label} is not under this law: {why}")
+    return sentences
 
 
 def _warnings(analysis: Analysis) -> list[str]:

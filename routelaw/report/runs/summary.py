@@ -51,9 +51,11 @@ def trained(report_data: ReportData, rows: Sequence[RunRow]) -> list[Block]:
         blocks.append(Bullets(report_data.excluded))
     ended_badly = [row for row in rows if row.reason]
     if ended_badly:
-        told = [f"{row.label} (run {row.run_id}) {row.status}: {row.reason.rstrip('.')}." for row in ended_badly]
-        more = [f"{len(told) - MOST_REASONS} more stand in the run table."] if len(told) > MOST_REASONS else []
-        blocks.append(Bullets([*told[:MOST_REASONS], *more]))
+        sentences = [f"{row.label} (run {row.run_id}) {row.status}: {row.reason.rstrip('.')}." for row in ended_badly]
+        more = (
+            [f"{len(sentences) - MOST_REASONS} more stand in the run table."] if len(sentences) > MOST_REASONS else []
+        )
+        blocks.append(Bullets([*sentences[:MOST_REASONS], *more]))
     if report_data.table is not None and report_data.table.warnings:
         blocks.append(Text("Hard to believe in the table:"))
         blocks.append(Bullets(report_data.table.warnings))

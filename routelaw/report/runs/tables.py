@@ -193,7 +193,7 @@ def summary_of(path: str, sources: Sequence[Source]) -> dict[str, Any]:
 
 def _of(source: Source) -> dict[str, Any]:
     analysis = source.analysis
-    told: dict[str, Any] = {
+    content: dict[str, Any] = {
         "target": source.target,
         "runs": len(source.rows),
         "statuses": dict(Counter(row.status for row in source.rows)),
@@ -203,8 +203,8 @@ def _of(source: Source) -> dict[str, Any]:
         "figures": [source.address("figures", name) for name in source.figures],
     }
     if analysis is None:
-        return told
-    return told | {
+        return content
+    return content | {
         "techniques": {key: t.label for key, t in analysis.techniques.items()},
         "law": analysis.law.name if analysis.law else None,
         "law_because": analysis.why,
