@@ -163,7 +163,7 @@ class ResultsFile:
 
 
 def commit() -> str:
-    """Of the package's repository; `+changes` where there are some that are not committed."""
+    """The commit of the package's repository; `+changes` where there are some that are not committed."""
 
     def git(*arguments: str) -> str:
         try:

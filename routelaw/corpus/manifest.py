@@ -30,7 +30,7 @@ from routelaw.whole_folder import UNFINISHED
 MAGIC = b"routelaw-numbers"
 HEADER_BYTES = 64
 INDEX_TYPE = np.dtype("<u8")
-"""Of the index of documents."""
+"""What the index of documents is stored as."""
 _HEADER = struct.Struct("<16s16s8sQ")
 
 

@@ -50,7 +50,7 @@ class Effect:
         return HOLDS if self.low > margin else FAILS if self.high < margin else OPEN
 
     def verdict_below(self, limit: float) -> str:
-        """Of a claim that the effect is smaller than the limit."""
+        """The verdict on a claim that the effect is smaller than the limit."""
         return self.scaled(-1).verdict(-limit)
 
     def scaled(self, factor: float) -> Effect:

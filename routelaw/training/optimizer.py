@@ -248,7 +248,7 @@ def warmup_steps(train: TrainSpec) -> int:
 
 
 def learning_rate(train: TrainSpec, step: int) -> float:
-    """Of step 0 … steps−1: linear warm-up, then a cosine down to a share of the peak at the last step."""
+    """The rate of step 0 … steps−1: linear warm-up, then a cosine down to a share of the peak at the last step."""
     warmup = warmup_steps(train)
     if step < warmup:
         return train.start_rate + (train.learning_rate - train.start_rate) * step / warmup

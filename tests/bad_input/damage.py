@@ -296,7 +296,7 @@ def _index(shape: list[int], part: dict) -> dict:
 
 
 def _reshaped(entry: dict) -> None:
-    """Of as many elements, with its sides exchanged."""
+    """A tensor of as many elements, with its sides exchanged."""
     for sides in (entry["shape"], entry["parts"][0]["length"]):
         sides.reverse()
 

@@ -29,7 +29,7 @@ MOST = 0.5
 
 
 @dataclass(frozen=True)
-class ReportData:
+class MiniatureData:
     """Everything that the page shows."""
 
     study: Study
@@ -76,7 +76,7 @@ FORMS = {
 """Formats of the columns of costs."""
 
 
-def build_page(m: ReportData) -> str:
+def build_page(m: MiniatureData) -> str:
     first = [p for p in m.pictures if p.name == MAIN_FIGURE]
     others = [p for p in m.pictures if p.name != MAIN_FIGURE]
     sections = [
@@ -132,7 +132,7 @@ def _tuned(study: Study) -> list[Block]:
     return [Text(words)]
 
 
-def _in_short(m: ReportData) -> Text:
+def _in_short(m: MiniatureData) -> Text:
     found = counts(m.claims)
     runs = m.study.table.frame["run_id"].nunique()
     waiting = sum(claim.ours is None for claim in m.claims)
@@ -188,7 +188,7 @@ def _claims(claims: Sequence[JudgedClaim]) -> Grid:
     return Grid(["claim", "the paper", "ours, 90 %*", "verdict", "why"], rows, wide=True)
 
 
-def _laws(m: ReportData) -> list[Block]:
+def _laws(m: MiniatureData) -> list[Block]:
     noise = floor_of(m.study)
     blocks: list[Block] = []
     if noise is not None:
@@ -235,7 +235,7 @@ def _laws(m: ReportData) -> list[Block]:
     return blocks
 
 
-def _cells(m: ReportData, pick: str) -> Grid:
+def _cells(m: MiniatureData, pick: str) -> Grid:
     routers = list(dict.fromkeys(s.router for s in m.laws))
     laws = list(dict.fromkeys(s.law for s in m.laws))
     ours = {(s.law, s.router): s for s in m.laws}
@@ -244,7 +244,7 @@ def _cells(m: ReportData, pick: str) -> Grid:
     return Grid(["law", *map(router_label, routers)], rows)
 
 
-def _cell(own: LawResult | None, other: LawResult | None, pick: str, m: ReportData) -> Entry:
+def _cell(own: LawResult | None, other: LawResult | None, pick: str, m: MiniatureData) -> Entry:
     if own is None:
         return Entry("–")
     if pick == "cut":
@@ -289,7 +289,7 @@ def _coefficients(rows: Sequence[dict[str, Any]]) -> list[Block]:
     return [table, *([Bullets(notes)] if notes else [])]
 
 
-def _costs(m: ReportData) -> list[Block]:
+def _costs(m: MiniatureData) -> list[Block]:
     if m.study.costs is None:
         return [Text("No costs were recorded.", "soft")]
     columns = [c for c in m.spending if c not in ("router", "size")]

@@ -22,7 +22,7 @@ from experiments.miniature.analysis import blind, figures_of_choices, figures_of
 from experiments.miniature.analysis.claims import Outlier, counts, decided_by_size, judge_all, largest_outlier
 from experiments.miniature.analysis.claims_on_losses import resampled
 from experiments.miniature.analysis.laws import LawResult, compare_laws, floor_of, paper_results, winner
-from experiments.miniature.analysis.page import ReportData, build_page
+from experiments.miniature.analysis.page import MiniatureData, build_page
 from experiments.miniature.analysis.preregistration import FILE, preregistration
 from experiments.miniature.analysis.study import Study, read_study, spending, time_predicted
 from experiments.miniature.studies import DATA, HERE, PREDICTIONS, TABLE, run_program
@@ -42,7 +42,7 @@ def report(folder: Path, out: Path, *, price: float | None = None) -> dict[str, 
     with report_folder(out, force=True) as place:
         pictures, not_drawn = _draw(study, made, paper, scored, place)
         told = time_predicted(study)
-        material = ReportData(study, claims, outlier, by_size, made, paper, _coefficients(study), scored,
+        material = MiniatureData(study, claims, outlier, by_size, made, paper, _coefficients(study), scored,
                             spending(study, price), price, told, pictures, not_drawn)  # fmt: skip
         (place / "index.html").write_text(build_page(material), encoding="utf-8")
         _write(place / "claims.json", [claim.as_dict() for claim in claims])
