@@ -27,7 +27,7 @@ from routelaw.formatting import byte_size
 from routelaw.model.transformer import Transformer
 from routelaw.specs.run import ModelSpec, RouterSpec, RunSpec, TrainSpec
 from routelaw.specs.sizes import get_size
-from routelaw.sweeps.estimate.memory import host_memory
+from routelaw.sweeps.estimate.memory_check import host_memory
 from routelaw.training.device import keep_freed_memory
 from routelaw.training.optimizer import Optimizer
 from routelaw.training.step import take_step

@@ -41,7 +41,7 @@ from routelaw.formatting import byte_size
 from routelaw.model.transformer import Output, Transformer
 from routelaw.specs.run import ModelSpec, RouterSpec, RunSpec, TrainSpec
 from routelaw.specs.sizes import get_size
-from routelaw.sweeps.estimate.memory import host_memory
+from routelaw.sweeps.estimate.memory_check import host_memory
 from routelaw.training.device import release as give_back
 from routelaw.training.optimizer import Optimizer
 from routelaw.training.step import layer_losses, step_context, take_step, weighted_sum

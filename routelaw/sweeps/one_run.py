@@ -17,7 +17,7 @@ from routelaw.routers.router import load_router
 from routelaw.runs.folders import check_loss_name
 from routelaw.specs.files import from_mapping, gather_tables, run_spec
 from routelaw.specs.run import ExecutionSpec, RunSpec, describe
-from routelaw.sweeps.estimate import memory
+from routelaw.sweeps.estimate import memory_check
 from routelaw.training.device import resolve_device, resolve_precision
 from routelaw.training.run import Progress, Result, check_run, train_run
 from routelaw.training.tracking import tracking
@@ -223,7 +223,9 @@ def require_memory(spec: RunSpec, execution: ExecutionSpec, rank: Rank) -> None:
     precision = str(resolve_precision(execution.precision, device)).removeprefix("torch.")
     footprint = footprint_of(spec, execution, precision, gpu)
     processes = rank.on_this_machine if rank.is_distributed else execution.layout.world
-    required = memory.required_memory(footprint, gpu, False, memory.floor_here())
-    available = memory.available_memory(gpu, processes, processes)
-    if problem := memory.memory_error("the run", footprint, required, available, jobs=1, experts=spec.router.experts):
+    required = memory_check.required_memory(footprint, gpu, False, memory_check.floor_here())
+    available = memory_check.available_memory(gpu, processes, processes)
+    if problem := memory_check.memory_error(
+        "the run", footprint, required, available, jobs=1, experts=spec.router.experts
+    ):
         raise InputError(problem)

@@ -14,7 +14,7 @@ from experiments.miniature.train.machine import fitting_jobs, largest_at_once, m
 from routelaw.costs.memory import footprint_of
 from routelaw.runs.store import Store
 from routelaw.specs.run import ExecutionSpec
-from routelaw.sweeps.estimate.memory import AvailableMemory, RequiredMemory, required_memory
+from routelaw.sweeps.estimate.memory_check import AvailableMemory, RequiredMemory, required_memory
 from routelaw.sweeps.sweep import PlannedRun, read_sweep
 
 GB = 10**9

@@ -20,7 +20,7 @@ from routelaw.specs.files import to_mapping
 from routelaw.specs.run import ExecutionSpec, RouterSpec, RunSpec
 from routelaw.sweeps.estimate import sweep_estimate as estimating
 from routelaw.sweeps.estimate import time_estimator
-from routelaw.sweeps.estimate.memory import (
+from routelaw.sweeps.estimate.memory_check import (
     AvailableMemory,
     fits,
     floor_here,

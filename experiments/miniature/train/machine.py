@@ -28,7 +28,7 @@ from routelaw.files import write_atomically
 from routelaw.formatting import byte_size
 from routelaw.runs.store import Store
 from routelaw.specs.sizes import get_size
-from routelaw.sweeps.estimate.memory import AvailableMemory, RequiredMemory, available_memory
+from routelaw.sweeps.estimate.memory_check import AvailableMemory, RequiredMemory, available_memory
 from routelaw.sweeps.estimate.time_estimator import TimeEstimator
 from routelaw.sweeps.estimate.trial import time_tasks
 from routelaw.sweeps.local import Machine

@@ -19,7 +19,7 @@ from routelaw.costs.step_time import known_device
 from routelaw.formatting import byte_size
 from routelaw.runs.store import Store
 from routelaw.specs.sizes import size_label
-from routelaw.sweeps.estimate.memory import AvailableMemory, RequiredMemory, available_memory, memory_error
+from routelaw.sweeps.estimate.memory_check import AvailableMemory, RequiredMemory, available_memory, memory_error
 from routelaw.sweeps.estimate.time_estimator import ARITHMETIC, Notice, Shape, StepTime, TimeEstimator, evaluated_tokens
 from routelaw.sweeps.progress import work
 from routelaw.sweeps.sweep import PlannedRun

@@ -26,7 +26,7 @@ from routelaw.runs.folders import EVALUATIONS, read_lines
 from routelaw.runs.store import Store, StoredRun
 from routelaw.specs.layout import Layout
 from routelaw.specs.run import ExecutionSpec, RunSpec, meaning_of
-from routelaw.sweeps.estimate.memory import AvailableMemory, RequiredMemory, fits, floor_here, required_memory
+from routelaw.sweeps.estimate.memory_check import AvailableMemory, RequiredMemory, fits, floor_here, required_memory
 from routelaw.sweeps.progress import work
 from routelaw.sweeps.sweep import PlannedRun
 
