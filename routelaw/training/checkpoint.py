@@ -235,10 +235,14 @@ class CheckpointReader:
         stored, ending = self.state.get("index"), "" if "index" in self.state else ".safetensors"
         self._hashes: dict[str, str] = {name + ending: sha for name, sha in self.state["sha256"].items()}
         self._files: dict[str, Any] = {}
+        self.index: dict[str, dict[str, list[tuple[str, TensorShard]]]] = {}
+        """Kind -> name -> the shards in which a tensor is stored, each with its file."""
         if stored is None:
             stored = {kind: self._index_of_whole_tensors(f"{kind}.safetensors") for kind in kinds}
         self.index = {kind: _parsed_index(stored.get(kind), self._hashes) for kind in kinds}
-        """Kind -> name -> the shards in which a tensor is stored, each with its file."""
+        for file in self._hashes:
+            if file.partition("-")[0] in self.index and not self._names_in(file):
+                raise Damaged(f"{STATE}: its index names nothing in {file}")
 
     def read(self, kind: str, name: str, shard: TensorShard | None = None) -> Tensor:
         """A shard of a tensor, put together from those that are stored; the whole of it unless told otherwise."""
@@ -283,7 +287,15 @@ class CheckpointReader:
                 self._files[name] = safe_open(str(path), framework="pt")
             except (SafetensorError, OSError) as error:
                 raise Damaged(f"{name} cannot be read: {error}") from None
+            # A tensor that the index does not name would be missed later, or never: from the optimizer's it may be.
+            if self.index and set(self._files[name].keys()) != self._names_in(name):
+                raise Damaged(f"{name} holds other tensors than {STATE} says")
         return self._files[name]
+
+    def _names_in(self, file: str) -> set[str]:
+        return {
+            name for named in self.index.values() for name, parts in named.items() if any(f == file for f, _ in parts)
+        }
 
     def _index_of_whole_tensors(self, file: str) -> dict[str, Any]:
         opened = self._file(file) if file in self._hashes else None

@@ -327,6 +327,10 @@ RESEALED_STATES: dict[str, Callable[[dict], object]] = {
     ),
     "an index of another shape": lambda state: _reshaped(state["index"]["model"]["embedding"]),
     "an index that leaves a part out": lambda state: state["index"]["model"].pop("embedding") and None,
+    "an index that lacks one of the optimizer's tensors": lambda state: state["index"]["optimizer"].pop(
+        "exp_avg/embedding"
+    ) and None,
+    "an index of a kind without tensors": lambda state: state["index"].update(optimizer={}),
     "an empty index": lambda state: state.update(index={}),
     "no index": _without("index"),
     "an index outside its tensor": lambda state: state.update(
