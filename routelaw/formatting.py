@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import math
 from collections.abc import Sequence
+from typing import Any
 
 LONGEST = 60
 
@@ -46,6 +47,19 @@ def byte_size(count: float, digits: int = 3) -> str:
         if rounded >= scale:
             return f"{count / scale:.{digits}g} {unit}"
     return f"{count:.{digits}g} B"
+
+
+def finite(value: Any) -> Any:
+    """The same structure with plain numbers, and None where a number is infinite or undefined."""
+    if isinstance(value, dict):
+        return {str(k): finite(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(v) for v in value]
+    if hasattr(value, "item"):
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
 
 
 def text_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

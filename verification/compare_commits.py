@@ -130,6 +130,8 @@ def compared_training(base: Path, head: Path, place: Path) -> Iterator[tuple[str
         figures = [{k: r[k] for k in ("run_id", "step", "loss_validation")} for r in results]
         wrong = [] if figures[0] == figures[1] else [f"{figures[0]} and {figures[1]}"]
         whole = parameters_of(place / f"base-{router}")
+        if not whole:
+            sys.exit(f"the run of {router} left no parameters to compare")
         if whole != parameters_of(place / f"head-{router}"):
             wrong.append("parameters differ")
         yield f"{router}: loss {figures[0]['loss_validation']:.6f}, parameters after {STEPS} steps", wrong

@@ -7,12 +7,11 @@ through `printable`, and Rich's markup (`[red]`) is never taken for markup.
 from __future__ import annotations
 
 import json
-import math
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from routelaw.formatting import number, printable
+from routelaw.formatting import finite, number, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -41,19 +40,6 @@ def say(sentence: str) -> None:
 def note(sentence: str, kind: str = "note") -> None:
     """A remark beside the result, on stderr: `note: …`, `warning: …`."""
     typer.echo(f"{kind}: {printable(sentence)}", err=True)
-
-
-def finite(value: Any) -> Any:
-    """The same structure with plain numbers, and None where a number is infinite or undefined."""
-    if isinstance(value, dict):
-        return {str(k): finite(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [finite(v) for v in value]
-    if hasattr(value, "item"):
-        value = value.item()
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
 
 
 def table(title: str, *columns: str) -> PlainTable:

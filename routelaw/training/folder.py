@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
@@ -30,7 +29,7 @@ from routelaw.corpus.tokenizer import Tokenizer
 from routelaw.errors import InputError, unwritable
 from routelaw.evaluation.likelihood import Likelihood
 from routelaw.files import parse_json, read_bytes, read_json, write_atomically
-from routelaw.formatting import shortened
+from routelaw.formatting import finite, shortened
 from routelaw.runs.folders import EVALUATIONS, LOG, MOST_LOG_BYTES, RESULT, SPEC, columns_of, last_row
 from routelaw.runs.locks import LEASE, TRAINS, lock
 from routelaw.runs.store import FAILURE, OUTPUT
@@ -222,12 +221,3 @@ def evaluation_row(spec: RunSpec, step: int, status: str, measured: Mapping[str,
 
 def losses_of(measured: Mapping[str, Likelihood]) -> dict[str, float | None]:
     return {f"loss_{name}": finite(m.nats_per_token) for name, m in measured.items()}
-
-
-def finite(value: Any) -> Any:
-    """The same structure, with None in place of numbers that JSON does not have."""
-    if isinstance(value, dict):
-        return {key: finite(v) for key, v in value.items()}
-    if isinstance(value, list):
-        return [finite(v) for v in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from routelaw.cli.options import quantity
-from routelaw.cli.output import finite, number
 from routelaw.errors import InputError
-from routelaw.formatting import byte_size
+from routelaw.formatting import byte_size, finite, number
 
 SATURATED = {"a": -0.082, "b": -0.108, "c": 0.009, "d": 1.104, "e_start": 1.847, "e_max": 314.478}
 """S-BASE, as the paper prints it (table of solutions to the joint law)."""

@@ -26,10 +26,10 @@ from experiments.miniature.analysis.page import MiniatureData, build_page
 from experiments.miniature.analysis.preregistration import FILE, preregistration
 from experiments.miniature.analysis.study import Study, read_study, spending, time_predicted
 from experiments.miniature.studies import DATA, HERE, PREDICTIONS, TABLE, run_program
-from routelaw.cli.output import finite
 from routelaw.errors import InputError
 from routelaw.figures.figure import Figure
 from routelaw.fitting.intervals import parameter_quantities
+from routelaw.formatting import finite
 from routelaw.report.page import Picture, embedded, report_folder
 
 
