@@ -32,7 +32,7 @@ from routelaw.sweeps.progress import Started
 QUICK_RUNS = 5
 PLACE = Path("experiments", "miniature")
 TABLES = PLACE / "data"
-PATIENCE = 300
+TIMEOUT_S = 300
 
 
 def allocation(root: Path, *more: object) -> subprocess.Popen[str]:
@@ -54,11 +54,11 @@ def allocations(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
         if "rate 0.001" in line:
             stopped.send_signal(signal.SIGTERM)
             break
-    said += stopped.communicate(timeout=PATIENCE)[0]
+    said += stopped.communicate(timeout=TIMEOUT_S)[0]
     assert stopped.returncode == 0, "".join(said)
     tabled(first / "packed" / "runs.tar.gz", second / TABLES)
     finished = allocation(second)
-    words = finished.communicate(timeout=PATIENCE)[0]
+    words = finished.communicate(timeout=TIMEOUT_S)[0]
     assert finished.returncode == 0, words
     assert f"quick: {QUICK_RUNS} of {QUICK_RUNS} runs have ended" in words
     return first / "packed" / "runs.tar.gz", second / "packed" / "runs.tar.gz"
@@ -81,7 +81,7 @@ def test_a_run_that_ends_while_workers_are_stopped_is_recorded_too(
     place, store = tmp_path / PLACE, Store(tmp_path / "runs")
     shutil.copytree(SWEEPS, place / "sweeps")
     build_quick_corpora(tmp_path / "out" / "miniature")
-    going = Allocation(store, place, jobs=2, until=time.monotonic() + PATIENCE)
+    going = Allocation(store, place, jobs=2, until=time.monotonic() + TIMEOUT_S)
     first, second, *_ = going.planned(["quick"]).values()
     result = {"status": "finished", "loss_validation": 5.0, "seconds": 1.0, "device": "a CPU"}
 
@@ -120,7 +120,7 @@ def test_what_the_tables_have_is_not_trained_again_and_the_rest_is(allocations: 
 @pytest.mark.long
 def test_an_allocation_without_time_trains_nothing(tmp_path: Path) -> None:
     short = allocation(tmp_path, "--minutes", "0.1")
-    words = short.communicate(timeout=PATIENCE)[0]
+    words = short.communicate(timeout=TIMEOUT_S)[0]
     assert short.returncode == 0, words
     assert f"quick: 0 of {QUICK_RUNS} runs have ended" in words
     assert contents(tmp_path / "packed" / "runs.tar.gz") == {}
@@ -152,7 +152,7 @@ def test_an_allocation_that_breaks_packs_what_has_ended(
 @pytest.mark.parametrize("study", OF_LARGEST)
 def test_the_blind_test_waits_for_its_predictions(tmp_path: Path, study: str) -> None:
     eager = allocation(tmp_path, "--only", study)
-    words = eager.communicate(timeout=PATIENCE)[0]
+    words = eager.communicate(timeout=TIMEOUT_S)[0]
     assert eager.returncode == 1
     assert "the largest size is trained after it has been committed" in words
 
@@ -201,7 +201,7 @@ def test_runs_of_another_text_are_refused(allocations: tuple[Path, Path], tmp_pa
         tabled(allocations[0], place)
     assert (place / "specs.jsonl").read_bytes() == (DATA / "specs.jsonl").read_bytes()
     other = allocation(tmp_path)
-    words = other.communicate(timeout=PATIENCE)[0]
+    words = other.communicate(timeout=TIMEOUT_S)[0]
     assert other.returncode == 1
     assert "its tables are of another text" in words
 

@@ -175,7 +175,7 @@ def winner(made: list[LawResult], routers: Iterable[str] = PAPER_ROUTERS) -> tup
 
 def paper_results() -> list[LawResult]:
     """The same on the losses that the paper released, as committed (data/)."""
-    return [LawResult(**row) for row in json.loads(PAPER.read_text(encoding="utf-8"))["standings"]]
+    return [LawResult(**row) for row in json.loads(PAPER.read_text(encoding="utf-8"))["laws"]]
 
 
 def main() -> None:
@@ -185,7 +185,7 @@ def main() -> None:
     content = {
         "source": "losses released by Clark et al. 2022 (google-deepmind/scaling_laws_for_routing, data/curves.csv.gz, "
         "CC-BY 4.0), judged by `python -m experiments.miniature.analysis.laws`: K = 1, R = 1/2, dense runs as E = 1",
-        "standings": [asdict(s) for s in compare_laws(Study(table))],
+        "laws": [asdict(s) for s in compare_laws(Study(table))],
     }
     PAPER.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 

@@ -84,7 +84,7 @@ def opened(browser, page: Page) -> Callable:
 
 
 @pytest.mark.parametrize("width", [400, 1400])
-def test_it_draws_without_complaint_and_fits_the_screen(opened, page: Page, width: int) -> None:
+def test_it_draws_without_console_messages_and_fits_the_screen(opened, page: Page, width: int) -> None:
     browser = opened(width)
     plots = browser.find_elements(By.CSS_SELECTOR, ".plot")
     wait(lambda: all(plot.find_elements(By.CSS_SELECTOR, "svg.main-svg") for plot in plots))
