@@ -54,7 +54,7 @@ def _demonstrate(out: Path, jobs: int | None) -> None:
     show(f"5. The page, with everything else: {out / 'report' / 'index.html'}")
     show("", "Next:")
     show("   your own corpus:  routelaw corpus build my_texts/ --out my_corpus")
-    show("   your own router:  routelaw sweep my_sweep.toml --plugin my_router.py   (ARCHITECTURE.md shows one)")
+    show("   your own router:  routelaw sweep my_sweep.toml --plugin my_router.py   (docs/extending.md shows one)")
     show("   your own losses:  routelaw report my_losses.csv --out my_report")
 
 
