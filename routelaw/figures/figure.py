@@ -19,16 +19,24 @@ from routelaw.figures import style
 from routelaw.runs.table import RunTable
 
 
+class CannotDraw(Exception):
+    """A table lacks what a figure needs: one sentence that says what is missing, for the list of figures left out."""
+
+
 @dataclass(frozen=True)
 class Figure:
     name: str
     """File name without suffix, e.g. "joint_curves"."""
     title: str
     caption: str
-    """What is drawn, with which convention, and what to see in it; a paragraph for the page."""
+    """What is drawn and with which convention, true of any table; a paragraph for the page."""
     draw: Callable[[RunTable], Picture]
+    """Raises `CannotDraw` where the table lacks what the figure needs. Names, sizes, routers, K, R, steps and losses
+    come from the table. A variant of "" is what is usual in it (`runs.variants.relative_to_usual`)."""
     paper: str = ""
     """The paper's own label, e.g. "Figure 2 (joint_curves)"; empty for figures of ours."""
+    on_release: str = ""
+    """What to see in the figure of the paper's released losses, told on their page alone."""
 
     def save(self, table: RunTable, folder: Path) -> list[Path]:
         """Draw and write SVG and PNG; returns the paths written."""
