@@ -42,12 +42,7 @@ class Usual:
 
 
 def parts_of(variant: str) -> dict[str, str]:
-    """Its settings.
-
-    >>> from routelaw.runs.variants import parts_of
-    >>> parts_of("capacity_factor=1,shared_decisions")
-    {'capacity_factor': '1', 'shared_decisions': ''}
-    """
+    """Its settings: "capacity_factor=1,shared_decisions" is {"capacity_factor": "1", "shared_decisions": ""}."""
     pairs = (part.partition("=") for part in variant.split(",") if part)
     return {key: value for key, _, value in pairs}
 
