@@ -4,6 +4,7 @@ Its log-log slope in N is −α_N·(N_c/N)^α_N / L, which grows with S: a slope
 itself refute it (the paper argues that it does). S is the optimiser step at this batch size, not the paper's S_min.
 """
 
+from routelaw.laws.kaplan_constants import power_constants
 from routelaw.laws.power_sum import PowerSum, coefficient
 
 LAW = PowerSum(
@@ -23,4 +24,5 @@ LAW = PowerSum(
         ),
     ),
     along_training=True,
+    constants=(*power_constants("N", slope=1, level=0), *power_constants("S", slope=3, level=2)),
 )
