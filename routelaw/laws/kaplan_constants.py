@@ -25,3 +25,14 @@ def power_constants(axis: str, slope: int, level: int) -> tuple[Constant, Consta
         Constant(f"alpha_{axis.lower()}", f"α_{axis}: exponent of Kaplan's {form}", lambda p: -p[:, slope]),
         Constant(f"{axis.lower()}_c", f"{axis}_c: scale of Kaplan's {form}", log_scale, log=True),
     )
+
+
+def efficient_excess(slope_n: int, slope_s: int) -> Constant:
+    """α_N/α_S, from the places of both slopes: Eq. B.5 of Kaplan et al., routelaw.converged_loss."""
+
+    def ratio(params_BP: Array) -> Array:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return params_BP[:, slope_n] / params_BP[:, slope_s]
+
+    meaning = "α_N/α_S: share by which compute-efficient training ends above the converged loss (Kaplan's Eq. B.5)"
+    return Constant("efficient_excess", meaning, ratio)

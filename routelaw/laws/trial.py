@@ -20,7 +20,7 @@ from routelaw.formatting import shortened
 from routelaw.laws.law import Array, Constant, Inputs, Law, Parameter
 from routelaw.plugins import fault_in_plugin
 
-COLUMNS = ("active_params", "experts", "k", "routing_frequency", "total_params", "flops_per_token", "step")
+COLUMNS = ("active_params", "experts", "k", "routing_frequency", "total_params", "flops_per_token", "step", "tokens")
 """Columns of the run table that a law may read."""
 MOST_PARAMETERS, MOST_SEARCHES, LONGEST_NAME = 40, 1000, 60
 TRACEBACK = "ROUTELAW_TRACEBACK"
@@ -173,6 +173,7 @@ def _points() -> tuple[dict[str, Array], Array]:
         "total_params": active_N * (1 + 0.33 * (experts_N - 1)),
         "flops_per_token": 2.0 * active_N,
         "step": np.array([3e4, 1e5, 2.5e5] * 3),
+        "tokens": np.array([3e4, 1e5, 2.5e5] * 3) * 2**19,
     }
     u_N, v_N = np.log10(active_N), np.log10(experts_N)
     loss_N = 10.0 ** (1.08 - 0.08 * u_N - 0.09 * v_N + 0.0075 * u_N * v_N)

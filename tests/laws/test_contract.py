@@ -38,6 +38,7 @@ PLAUSIBLE = {
         "l_inf": 0.7,
     },
     "kaplan2020": {"n_scale": 0.95, "a_n": -0.07, "s_scale": 2.4, "a_s": -0.7},
+    "kaplan2020-smin": {"n_scale": 0.95, "a_n": -0.07, "s_scale": 2.0, "a_s": -0.7},
 }  # fmt: skip
 
 
@@ -51,6 +52,7 @@ def design(law: Law) -> dict[str, np.ndarray]:
         "active_params": active,
         "experts": experts,
         "step": step,
+        "tokens": step * np.where(experts > 8, 2.0**19, 2.0**20),
         "k": np.ones_like(active),
         "routing_frequency": np.full_like(active, 0.5),
         "total_params": active * (1 + 0.33 * (experts - 1)),
