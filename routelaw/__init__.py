@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from routelaw.fitting.fit_report import FitReport, judge
     from routelaw.fitting.selection import rank_laws
     from routelaw.laws import Law, Parameter, PowerSum, all_laws, coefficient, get_law, load_law
+    from routelaw.laws.critical_batch import CriticalBatch, converged_loss
     from routelaw.plans.budget import Budget, Plan, best_models, plan
     from routelaw.plans.equivalents import equivalents
     from routelaw.plans.literature import published
@@ -76,6 +77,8 @@ _HOME = {
     "coefficient": "laws",
     "get_law": "laws",
     "load_law": "laws",
+    "CriticalBatch": "laws.critical_batch",
+    "converged_loss": "laws.critical_batch",
     "Budget": "plans.budget",
     "best_models": "plans.budget",
     "published": "plans.literature",
@@ -106,12 +109,12 @@ _HOME = {
     "Run": "training.trained",
 }
 __all__ = [
-    "PAPER_SIZES", "Budget", "Comparison", "Corpus", "Fit", "FitReport", "InputError", "Law", "ModelSpec",
-    "Parameter", "Plan", "Points", "PowerSum", "Predictor", "Ray", "Reading", "RouterSpec", "Run", "RunSpec",
-    "RunTable", "Store", "Sweep", "SweepTraining", "TrainSpec", "Training", "all_laws", "best_models",
-    "build_corpus", "coefficient", "compare", "compare_routers", "count", "equivalents", "fit_law", "get_law",
-    "get_size", "judge", "load_law", "load_router", "load_sweep", "open_corpus", "plan", "published", "rank_laws",
-    "read_runs", "run_sweep", "select_points", "train", "write_report", "write_runs",
+    "PAPER_SIZES", "Budget", "Comparison", "Corpus", "CriticalBatch", "Fit", "FitReport", "InputError", "Law",
+    "ModelSpec", "Parameter", "Plan", "Points", "PowerSum", "Predictor", "Ray", "Reading", "RouterSpec", "Run",
+    "RunSpec", "RunTable", "Store", "Sweep", "SweepTraining", "TrainSpec", "Training", "all_laws", "best_models",
+    "build_corpus", "coefficient", "compare", "compare_routers", "converged_loss", "count", "equivalents",
+    "fit_law", "get_law", "get_size", "judge", "load_law", "load_router", "load_sweep", "open_corpus", "plan",
+    "published", "rank_laws", "read_runs", "run_sweep", "select_points", "train", "write_report", "write_runs",
 ]  # fmt: skip
 __version__ = "0.1.0"
 

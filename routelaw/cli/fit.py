@@ -154,8 +154,9 @@ def _show(judged: FitReport, notes: tuple[str, ...]) -> None:
     how = f"{judged.level:.0%} interval ({judged.method})"
     parameters = table("", "parameter", "value", how, "meaning")
     parameters.columns[-1].justify = "left"
-    meanings = {p.name: p.meaning for p in fitted.law.parameters}
-    for name, value in fitted.params.items():
+    meanings = {p.name: p.meaning for p in (*fitted.law.parameters, *fitted.law.constants)}
+    constants = {c.name: judged.derived[c.name] for c in fitted.law.constants}
+    for name, value in {**fitted.params, **constants}.items():
         ends = judged.intervals.get(name)
         parameters.add_row(name, number(value), known(ends), meanings[name])
     v = judged.validation
@@ -163,10 +164,11 @@ def _show(judged: FitReport, notes: tuple[str, ...]) -> None:
     ends = (v.in_sample, v.leave_one_out, v.leave_size_out, v.largest_size_out)
     errors.add_row("", *(error_e4(e) for e in ends))
     show(parameters, errors)
-    if judged.derived:
+    at_a_point = {name: value for name, value in judged.derived.items() if name not in constants}
+    if at_a_point:
         at = judged.at
         derived = table("", f"at N = {number(at['active_params'])}, E = {at['experts']:g}", "value", how)
-        for name, value in judged.derived.items():
+        for name, value in at_a_point.items():
             ends = judged.intervals.get(name)
             derived.add_row(DERIVED_MEANINGS.get(name, name), number(value), known(ends))
         show(derived)

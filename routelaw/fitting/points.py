@@ -22,7 +22,7 @@ from routelaw.specs.names import DENSE, canonical_router, nearest_hint
 from routelaw.specs.run import RouterSpec
 
 DEFAULT_K, DEFAULT_FREQUENCY = 1, 0.5
-NUMERIC = ("active_params", "experts", "k", "routing_frequency", "total_params", "flops_per_token", "step")
+NUMERIC = ("active_params", "experts", "k", "routing_frequency", "total_params", "flops_per_token", "step", "tokens")
 CORPUS = "corpus"
 WIDEST_WEIGHTS = 1e12
 """The largest weight over the smallest: beyond it the small ones are rounding."""

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from routelaw.errors import InputError
-from routelaw.laws.law import LN10, MAX_STARTS, Array, Inputs, Law, LawAtPoints, Parameter
+from routelaw.laws.law import LN10, MAX_STARTS, Array, Constant, Inputs, Law, LawAtPoints, Parameter
 from routelaw.laws.power_sum_at_points import PowerSumAtPoints
 from routelaw.laws.saturation import Saturation
 
@@ -78,6 +78,7 @@ class PowerSum(Law):
     saturation: Saturation | None = None
     along_training: bool = False
     searches: int = 12
+    constants: tuple[Constant, ...] = ()
     parameters: tuple[Parameter, ...] = field(init=False)
 
     def __post_init__(self) -> None:

@@ -9,6 +9,7 @@ from routelaw.errors import InputError
 from routelaw.fitting.fit import fit_law
 from routelaw.fitting.points import Points
 from routelaw.laws import Law, Parameter, all_laws, get_law, load_law
+from routelaw.laws.law import Constant
 from routelaw.laws.trial import try_law
 
 LAWS = list(all_laws().values())
@@ -37,6 +38,7 @@ PLAUSIBLE = {
         "l_inf": 0.7,
     },
     "kaplan2020": {"n_scale": 0.95, "a_n": -0.07, "s_scale": 2.4, "a_s": -0.7},
+    "kaplan2020-smin": {"n_scale": 0.95, "a_n": -0.07, "s_scale": 2.0, "a_s": -0.7},
 }  # fmt: skip
 
 
@@ -50,6 +52,7 @@ def design(law: Law) -> dict[str, np.ndarray]:
         "active_params": active,
         "experts": experts,
         "step": step,
+        "tokens": step * np.where(experts > 8, 2.0**19, 2.0**20),
         "k": np.ones_like(active),
         "routing_frequency": np.full_like(active, 0.5),
         "total_params": active * (1 + 0.33 * (experts - 1)),
@@ -98,6 +101,42 @@ def test_each_vector_may_have_points_of_its_own(law: Law) -> None:
     shared = law.log_loss(params_BP, x)
     own = law.log_loss(params_BP, {k: np.repeat(v[None, :4].T, 1, 1) for k, v in x.items()})
     np.testing.assert_allclose(own[:, 0], np.diagonal(shared[:, :4]), rtol=1e-12)
+
+
+@pytest.mark.parametrize("law", LAWS, ids=IDS)
+def test_constants_follow_from_the_parameters(law: Law) -> None:
+    params_BP = around(law, 4)
+    names = [*law.names, *(c.name for c in law.constants)]
+    assert len(set(names)) == len(names)
+    for constant in law.constants:
+        value_B = constant.of(params_BP)
+        assert value_B.shape == (4,)
+        assert np.isfinite(value_B).all()
+        np.testing.assert_allclose(value_B[1], constant.of(params_BP[1:2])[0])
+
+
+@pytest.mark.parametrize("name", ["dense", "kaplan2020"])
+def test_kaplans_constants_are_the_law(name: str) -> None:
+    """The law written with α and X_c is the law written with slopes and levels."""
+    law = get_law(name)
+    params_BP, x = around(law, 3), design(law)
+    values = {c.name: 10.0 ** c.of(params_BP) if c.log else c.of(params_BP) for c in law.constants}
+    axes = {"n": x["active_params"], "s": x["step"]} if name == "kaplan2020" else {"n": x["active_params"]}
+    loss_BN = sum((values[f"{a}_c"][:, None] / x_N) ** values[f"alpha_{a}"][:, None] for a, x_N in axes.items())
+    np.testing.assert_allclose(loss_BN, 10.0 ** law.log_loss(params_BP, x), rtol=1e-10)
+
+
+def test_a_plugins_constants_are_tried() -> None:
+    law = Mine()
+    for constants, said in (
+        ((Constant("a", "twice", lambda p: p[:, 0]),), "are called 'a'"),
+        ((Constant("x", "", lambda p: p[:, 0]),), "a name and a meaning"),
+        ((Constant("x", "one number", lambda p: 1.0),), "constant 'x' of law mine must return"),
+        ([1], "a tuple of Constant"),
+    ):
+        law.constants = constants  # type: ignore[assignment]
+        with pytest.raises(InputError, match=said):
+            try_law(law, Path("law.py"))
 
 
 @pytest.mark.parametrize("law", LAWS, ids=IDS)
