@@ -195,7 +195,8 @@ class _Search:
         # Centring the columns on their weighted means keeps the normal equations well conditioned; a constant takes
         # the shift back, so a law without one stays as it is.
         powers = [c.powers for c in self.law.terms[0]]
-        constant = powers.index((0, 0)) if (0, 0) in powers else None
+        flat = [not any(own) and c.factor == 1 for own, c in zip(powers, self.law.terms[0], strict=True)]
+        constant = flat.index(True) if True in flat else None
         centre_BC = np.zeros((len(z_BP), self.linear))
         if constant is not None:
             centre_BC = (basis_BCN @ w_BN[..., None])[..., 0] / w_BN.sum(1)[:, None]
