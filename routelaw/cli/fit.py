@@ -201,7 +201,7 @@ def compare(
 
     at = options.active_params_of(size, params)
     table = options.load(runs, plugin)
-    comparing.laws_to_compare(law or [], under)
+    comparing.laws_to_compare(law or [], under, table)
     routers = comparing.routers_to_compare(table, router or [], note)
     if len(routers) == 1:
         asked = {"--under": under, "--size": size, "--params": params, "--experts": experts}
