@@ -36,6 +36,12 @@ class PublicTable:
     """Its rows as those of a run table."""
     assumed: tuple[str, ...]
     """What the importer took for granted, a sentence each."""
+    header_only: bool = False
+    """Whether it has no other columns: where a header could be anybody's."""
+
+    def is_header(self, columns: Collection[str]) -> bool:
+        present, own = set(columns), set(self.header)
+        return present == own if self.header_only else own <= present
 
     def read(self, frame: pd.DataFrame, source: str) -> RunTable:
         if frame.empty:
@@ -54,7 +60,6 @@ def public_tables() -> dict[str, PublicTable]:
 
 def recognised(columns: Collection[str]) -> PublicTable | None:
     """The table that a header is of; None for a run table or an unknown one."""
-    present = set(columns)
-    if "run_id" in present:
+    if "run_id" in columns:
         return None
-    return next((table for table in public_tables().values() if set(table.header) <= present), None)
+    return next((table for table in public_tables().values() if table.is_header(columns)), None)

@@ -33,6 +33,7 @@ TABLE = PublicTable(
     license="none stated",
     file_name="flame_moe.csv",
     header=("flops", "active_params", "total_params", "loss"),
+    header_only=True,
     runs=runs,
     assumed=(
         "Tokens are flops/(6·active_params), by which its isoflop curves are defined.",

@@ -1,4 +1,4 @@
-"""The searches over learning rate and batch size of Step-Law (Li et al. 2025), mixture-of-experts models and dense ones.
+"""The searches over learning rate and batch size of Step-Law (Li et al. 2025): mixtures of experts, and dense models.
 
 A feed-forward block has three matrices; parameters leave embeddings out, and their FLOPs follow DeepSeek's count M,
 that of training per token.
