@@ -3,6 +3,7 @@
     base = "paper.toml"            another file to start from, paths relative to this one
     corpus = "out/corpus"          made by `routelaw corpus build`
     study = "k"                    which of the paper's studies this is: `routelaw report` then judges its claims
+    recipe = "clark2022"           a publication's settings, below all others (specs/recipes.py)
     [model] [router] [train] [execution]
     [evaluate_on]                  NAME = "corpus": other texts to evaluate on
     [[grid]]                       fields with lists of values; several grids add up
@@ -42,10 +43,11 @@ from routelaw.runs.folders import check_loss_name
 from routelaw.specs.counting import dense_params
 from routelaw.specs.files import Tables, check_field, check_keys, from_mapping, put, run_spec
 from routelaw.specs.names import DENSE, canonical_router, known_study
+from routelaw.specs.recipes import recipe_named
 from routelaw.specs.run import ExecutionSpec, RunSpec
 
 TABLES = ("model", "router", "train", "execution", "evaluate_on")
-KEYS = ("base", "corpus", "study", *TABLES, "grid", "where")
+KEYS = ("base", "corpus", "study", "recipe", *TABLES, "grid", "where")
 DEEPEST = 8
 """Files upon files; more are a circle."""
 
@@ -156,6 +158,9 @@ def _put_own(tables: Tables, content: Mapping[str, Any], path: Path) -> None:
                 put(tables, f"{name}.{key}", copy.deepcopy(value))
     if "study" in content:
         tables["study"] = known_study(_text(content["study"], f"{path}: study"), str(path))
+    if "recipe" in content:
+        tables["recipe"] = _text(content["recipe"], f"{path}: recipe")
+        recipe_named(tables["recipe"], str(path))
     if "corpus" in content:
         tables["corpus"] = str(path.parent / _text(content["corpus"], f"{path}: corpus"))
 

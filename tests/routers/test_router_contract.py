@@ -21,6 +21,7 @@ CASES = [
     ("rl-r", {"variant": "G"}),
     ("rl-r", {"variant": "S", "importance": True}),
     ("rl-r", {"credit": "sequence", "reward": "p"}),
+    ("s-base", {"relative_temperature": True, "temperature": 0.05}),
 ]
 every_case = pytest.mark.parametrize(("name", "options"), CASES, ids=[f"{n}{''.join(map(str, o))}" for n, o in CASES])
 every_k = pytest.mark.parametrize("k", [1, 2])

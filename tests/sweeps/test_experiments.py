@@ -123,6 +123,17 @@ def test_main_is_the_sweep_of_the_paper(expand: Expand) -> None:
     assert {spec.model.vocabulary for spec in found} == {32_000}
 
 
+def test_the_papers_s_base_is_no_variant_and_is_the_run_that_its_settings_spelled_out_are(expand: Expand) -> None:
+    found = specs(expand("main", "paper"), "s-base")
+    assert {(s.variant, s.recipe, s.router.shuffle_groups, s.router.capacity_factor) for s in found} == {
+        ("", "clark2022", 4, 2.0)
+    }
+    spelled = [replace(spec, recipe="") for spec in found]
+    assert {spec.variant for spec in spelled} == {"shuffle_groups=4"}
+    assert [spec.run_id for spec in spelled] == [spec.run_id for spec in found]
+    assert {(s.variant, s.recipe) for s in specs(expand("main", "paper")) if s.router.name != "s-base"} == {("", "")}
+
+
 def test_main_counts_as_the_release_does(expand: Expand, released: RunTable) -> None:
     """164 of the 168 models were released."""
     columns = ["active_params", "total_params", "flops_per_token"]
