@@ -39,6 +39,8 @@ def fit(
         bool | None, typer.Option("--dense/--no-dense", help="Take the dense runs as E = 1.", show_default="dense")
     ] = None,
     average_seeds: Annotated[bool, typer.Option(help="Average runs that differ in the seed alone.")] = True,
+    where: options.Where = None,
+    best_of: options.BestOf = None,
     weights: Annotated[str | None, typer.Option(help="A column of the table with the weight of each run.")] = None,
     error: Annotated[str, typer.Option(help="squared or huber.")] = "squared",
     method: Annotated[
@@ -75,7 +77,7 @@ def fit(
     at = options.parameters(at_params, "--at-params") if at_params is not None else None
     if method == "lbfgsb" and measure == "huber":
         raise InputError("--method lbfgsb minimises the squared error, as the authors did: leave out --error huber.")
-    table = options.load(runs, plugin)
+    table = options.selected(options.load(runs, plugin), where, best_of, target)
     chosen = get_law(law)
     router = _usual_router(table, chosen) if router is None else router
     _check_options(
@@ -183,6 +185,8 @@ def compare(
     law: Annotated[list[str] | None, typer.Option(help="Only these laws (repeatable).")] = None,
     router: Annotated[list[str] | None, typer.Option(help="Only these routers (repeatable).")] = None,
     target: options.Target = "loss_validation",
+    where: options.Where = None,
+    best_of: options.BestOf = None,
     size: options.Size = None,
     params: options.ActiveParams = None,
     experts: Annotated[
@@ -202,8 +206,8 @@ def compare(
     from routelaw.fitting import comparison as comparing
 
     at = options.active_params_of(size, params)
-    table = options.load(runs, plugin)
-    comparing.laws_to_compare(law or [], under)
+    table = options.selected(options.load(runs, plugin), where, best_of, target)
+    comparing.laws_to_compare(law or [], under, table)
     routers = comparing.routers_to_compare(table, router or [], note)
     if len(routers) == 1:
         asked = {"--under": under, "--size": size, "--params": params, "--experts": experts}

@@ -45,6 +45,9 @@ def sweep(
     set_: Annotated[
         list[str] | None, typer.Option("--set", help="Any field, for all runs: train.steps=100 (repeatable).")
     ] = None,
+    smallest: Annotated[
+        int | None, typer.Option(min=1, help="Only the runs of so many of the smallest sizes: to try a sweep.")
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only say what would run, and what it would take.")
     ] = False,
@@ -100,7 +103,7 @@ def sweep(
         }
     )
     planned, kept = (
-        load_sweep(file, corpus=corpus, settings=settings_of(set_ or []), plugins=plugin or []),
+        load_sweep(file, corpus=corpus, settings=settings_of(set_ or []), plugins=plugin or [], smallest=smallest),
         Store(store),
     )
     ray = None

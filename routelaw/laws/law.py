@@ -25,6 +25,12 @@ Inputs = Mapping[str, Array]
 
 MAX_STARTS = 400
 
+COLUMNS = (
+    "active_params", "experts", "k", "routing_frequency", "total_params", "flops_per_token", "step", "tokens",
+    "granularity", "shared_experts", "embedding_params", "batch_tokens", "learning_rate",
+)  # fmt: skip
+"""Columns of the run table that a law may read."""
+
 
 @dataclass(frozen=True)
 class Parameter:

@@ -17,11 +17,9 @@ import numpy as np
 
 from routelaw.errors import InputError
 from routelaw.formatting import shortened
-from routelaw.laws.law import Array, Constant, Inputs, Law, Parameter
+from routelaw.laws.law import COLUMNS, Array, Constant, Inputs, Law, Parameter
 from routelaw.plugins import fault_in_plugin
 
-COLUMNS = ("active_params", "experts", "k", "routing_frequency", "total_params", "flops_per_token", "step", "tokens")
-"""Columns of the run table that a law may read."""
 MOST_PARAMETERS, MOST_SEARCHES, LONGEST_NAME = 40, 1000, 60
 TRACEBACK = "ROUTELAW_TRACEBACK"
 """As on the command line: whoever writes a plugin may want to see all of an error."""
@@ -168,12 +166,17 @@ def _points() -> tuple[dict[str, Array], Array]:
     x = {
         "active_params": active_N,
         "experts": experts_N,
-        "k": np.ones(active_N.size),
+        "k": np.array([1.0, 2.0, 4.0] * 3),
         "routing_frequency": np.full(active_N.size, 0.5),
         "total_params": active_N * (1 + 0.33 * (experts_N - 1)),
         "flops_per_token": 2.0 * active_N,
         "step": np.array([3e4, 1e5, 2.5e5] * 3),
-        "tokens": np.array([3e4, 1e5, 2.5e5] * 3) * 2**19,
+        "tokens": np.array([2e10, 1e11, 4e11, 1e11, 4e11, 2e10, 4e11, 2e10, 1e11]),
+        "granularity": np.array([1.0, 4.0, 2.0] * 3),
+        "shared_experts": np.array([0.0, 1.0, 2.0] * 3),
+        "embedding_params": 400 * np.sqrt(active_N),
+        "batch_tokens": np.array([2.5e5, 5e5, 1e6] * 3),
+        "learning_rate": np.array([4e-4, 2e-4, 3e-4] * 3),
     }
     u_N, v_N = np.log10(active_N), np.log10(experts_N)
     loss_N = 10.0 ** (1.08 - 0.08 * u_N - 0.09 * v_N + 0.0075 * u_N * v_N)

@@ -21,7 +21,7 @@ from routelaw.sweeps import local, ray_cluster
 from routelaw.sweeps.estimate.sweep_estimate import SweepEstimate, estimate_sweep, too_large
 from routelaw.sweeps.local import Machine
 from routelaw.sweeps.progress import Event, RunFailed, SweepProgress, Watch, work
-from routelaw.sweeps.sweep import PlannedRun, Sweep, read_sweep
+from routelaw.sweeps.sweep import PlannedRun, Sweep, read_sweep, smallest_sizes
 from routelaw.sweeps.task import Task
 from routelaw.training.run import check_run
 
@@ -50,10 +50,12 @@ def load_sweep(
     corpus: str | Path | None = None,
     settings: Mapping[str, Any] | None = None,
     plugins: Sequence[str | Path] = (),
+    smallest: int | None = None,
 ) -> Sweep:
     """Read a sweep file, with everything checked that would otherwise fail when a run's turn comes.
 
-    `settings` (by dotted name) and `corpus` win over everything in the file. `plugins` are Python files that register
+    `settings` (by dotted name) and `corpus` win over everything in the file; `smallest` takes the runs of that many of
+    its smallest sizes alone. `plugins` are Python files that register
     routers: code, so only what you trust.
 
     >>> sweep = rl.load_sweep("sweep.toml", settings={"train.seed": 0})
@@ -69,6 +71,8 @@ def load_sweep(
         load_router(Path(plugin))
     overrides = {**(settings or {}), **({} if corpus is None else {"corpus": str(corpus)})}
     sweep = read_sweep(Path(file), overrides=overrides, opened=lambda path: opened(str(path)))
+    if smallest is not None:
+        sweep = smallest_sizes(sweep, smallest)
     for run in sweep.runs:
         others = {name: opened(str(path)) for name, path in run.others.items()}
         try:
@@ -122,9 +126,12 @@ class SweepTraining:
         """What happens, as it happens. Longest runs first: the last minutes are then not spent on a single one. Where
         nothing is missing no worker is started."""
         missing = self.missing
+        if missing:
+            self.store.check_writable()
+        if self.sweep.study:
+            self.store.record_study(self.sweep.study, self.sweep.source)
         if not missing:
             return _nothing()
-        self.store.check_writable()
         self._refuse_other_names()
         self._report_leases_dated_ahead()
         runs = sorted(missing, key=lambda run: -work(run.spec))

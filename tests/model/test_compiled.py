@@ -58,6 +58,14 @@ def test_one_graph_for_each_kind_of_block(name: str, positions: str) -> None:
         assert graphs == 2
 
 
+def test_a_relative_temperature_compiles_into_the_same_graphs() -> None:
+    options = {"relative_temperature": True, "temperature": 0.05}
+    spec = spec_of("s-base", positions="rope", experts=4, group_tokens=16, shuffle_groups=2, options=options)
+    compiled, graphs = losses(spec, "aot_eager")
+    assert compiled == pytest.approx(losses(spec, None)[0], rel=1e-5)
+    assert graphs == 2
+
+
 @pytest.mark.parametrize(
     ("name", "options"), [("switch", {"jitter": 0.3}), ("rl-r", {"variant": "BS", "value_layers": 3})]
 )

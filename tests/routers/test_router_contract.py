@@ -22,6 +22,7 @@ CASES = [
     ("rl-r", {"variant": "S", "importance": True}),
     ("rl-r", {"variant": "BS", "importance": True, "value_layers": 3, "value_loss": "squared"}),
     ("rl-r", {"credit": "sequence", "reward": "p"}),
+    ("s-base", {"relative_temperature": True, "temperature": 0.05}),
     ("s-base", {"jitter": 0.3}),
     ("switch", {"jitter": 0.3}),
 ]

@@ -32,6 +32,7 @@ def spec(name: str, **fields: object) -> RunSpec:
         ("switch", {"capacity_factor": 0.0, "shared_slots": 2}, "router.shared_slots"),
         ("base", {"capacity_factor": 1.5}, "router.capacity_factor"),
         ("switch", {"placement": "2,4", "routing_frequency": 0.6}, "router.routing_frequency"),
+        ("s-base", {"k": 4, "options": {"relative_temperature": True}}, "router.options.relative_temperature"),
         ("base", {"capacity_factor": 0.0}, "router.capacity_factor"),
     ],
 )
@@ -50,6 +51,7 @@ def test_a_field_without_effect_is_refused_and_named(name: str, fields: dict, na
         ("rl-r", {"options": {"value_layers": 2, "value_loss": "squared"}}),
         ("switch", {"options": {"jitter": 0.01}}),
         ("hash", {"group_tokens": 16, "capacity_factor": 1.0, "shuffle_groups": 2}),
+        ("s-base", {"k": 3, "options": {"relative_temperature": True, "temperature": 0.05}}),
         ("switch", {"balance_weight": 0.0, "capacity_factor": 0.0, "group_tokens": 16}),
         ("base", {"capacity_factor": 0.5, "shared_slots": 2}),
     ],
