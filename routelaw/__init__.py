@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from routelaw.corpus import Corpus, Reading, build_corpus, open_corpus
     from routelaw.errors import InputError
+    from routelaw.figures.drawing import draw_figures
     from routelaw.fitting import Fit, Points, fit_law, select_points
     from routelaw.fitting.comparison import Comparison, compare, compare_routers
     from routelaw.fitting.fit_report import FitReport, judge
@@ -59,6 +60,7 @@ _HOME = {
     "build_corpus": "corpus",
     "open_corpus": "corpus",
     "InputError": "errors",
+    "draw_figures": "figures.drawing",
     "Fit": "fitting",
     "Points": "fitting",
     "fit_law": "fitting",
@@ -109,9 +111,9 @@ __all__ = [
     "PAPER_SIZES", "Budget", "Comparison", "Corpus", "Fit", "FitReport", "InputError", "Law", "ModelSpec",
     "Parameter", "Plan", "Points", "PowerSum", "Predictor", "Ray", "Reading", "RouterSpec", "Run", "RunSpec",
     "RunTable", "Store", "Sweep", "SweepTraining", "TrainSpec", "Training", "all_laws", "best_models",
-    "build_corpus", "coefficient", "compare", "compare_routers", "count", "equivalents", "fit_law", "get_law",
-    "get_size", "judge", "load_law", "load_router", "load_sweep", "open_corpus", "plan", "published", "rank_laws",
-    "read_runs", "run_sweep", "select_points", "train", "write_report", "write_runs",
+    "build_corpus", "coefficient", "compare", "compare_routers", "count", "draw_figures", "equivalents", "fit_law",
+    "get_law", "get_size", "judge", "load_law", "load_router", "load_sweep", "open_corpus", "plan", "published",
+    "rank_laws", "read_runs", "run_sweep", "select_points", "train", "write_report", "write_runs",
 ]  # fmt: skip
 __version__ = "0.1.0"
 
