@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from routelaw.corpus import Corpus, Reading, build_corpus, open_corpus
     from routelaw.errors import InputError
+    from routelaw.figures.drawing import draw_figures
     from routelaw.fitting import Fit, Points, fit_law, select_points
     from routelaw.fitting.advice import advise
     from routelaw.fitting.advice.result import Advice
@@ -64,6 +65,7 @@ _HOME = {
     "build_corpus": "corpus",
     "open_corpus": "corpus",
     "InputError": "errors",
+    "draw_figures": "figures.drawing",
     "Fit": "fitting",
     "Points": "fitting",
     "fit_law": "fitting",
@@ -122,9 +124,9 @@ __all__ = [
     "Law", "ModelSpec", "Parameter", "Plan", "Points", "PowerSum", "Predictor", "Ray", "Reading", "RouterSpec", "Run",
     "RunSpec", "RunTable", "Store", "Sweep", "SweepTraining", "TrainSpec", "Training", "advise", "all_laws",
     "best_models", "best_of", "build_corpus", "coefficient", "compare", "compare_routers", "converged_loss", "count",
-    "equivalents", "fit_law", "get_law", "get_size", "judge", "load_law", "load_router", "load_sweep", "open_corpus",
-    "plan", "published", "rank_laws", "read_runs", "run_sweep", "scale", "select_points", "train", "where",
-    "write_report", "write_runs",
+    "draw_figures", "equivalents", "fit_law", "get_law", "get_size", "judge", "load_law", "load_router", "load_sweep",
+    "open_corpus", "plan", "published", "rank_laws", "read_runs", "run_sweep", "scale", "select_points", "train",
+    "where", "write_report", "write_runs",
 ]  # fmt: skip
 __version__ = "0.1.0"
 

@@ -20,6 +20,7 @@ from routelaw.cli import (
     count,
     data,
     demo,
+    figures,
     fit,
     plan,
     report,
@@ -54,6 +55,7 @@ app.command(short_help="Train one run, or resume it")(train.train)
 app.command(short_help="Train every run of a grid, or resume it")(sweep.sweep)
 app.add_typer(runs.app, name="runs", short_help="The runs of a store: list, show, export …")
 app.command(short_help="A page on a store or a table of losses")(report.report)
+app.command(short_help="The paper's figures, of any runs")(figures.figures)
 app.command("eval", short_help="Likelihood of texts under a run")(evaluate.evaluate)
 app.command(short_help="How fast it is here, against baselines")(bench.bench)
 app.command(short_help="Parameters and FLOPs of a model, exactly")(count.count)
