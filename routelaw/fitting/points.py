@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from routelaw.errors import InputError
-from routelaw.fitting.lengths import check_tokens, lengths_apart, one_length, reads_length
+from routelaw.fitting.lengths import along_training, check_tokens, lengths_apart, one_length, reads_length
 from routelaw.fitting.noise import SAME_MODEL, averaged_in_doubt, kept_apart, seed_groups
 from routelaw.laws.law import COLUMNS, Array, Law
 from routelaw.runs.table import DESCRIPTION, FINISHED, LOSS_PREFIX, SOURCE, RunTable, last_rows, last_status
@@ -157,11 +157,7 @@ def select_points(
     if up_to_step is not None:
         frame = frame[frame["step"] <= up_to_step]
     if law is not None and law.along_training:
-        if frame["step"].isna().any():
-            raise InputError(f"{table.source}: law {law.name} follows training and the table has no column step.")
-        if (frame["step"] == 0).any():
-            left_out.append("evaluations before the first step")
-        frame = frame[frame["step"] > 0]
+        frame = along_training(frame, law, table.source, left_out)
     else:
         frame = last_rows(frame)
         if not (reads_length(law) if every_length is None else every_length):
