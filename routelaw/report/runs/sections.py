@@ -8,6 +8,7 @@ from typing import Any
 
 from routelaw.report.page import Block, Heading, Interactive, Section, Text
 from routelaw.report.runs import charts
+from routelaw.report.runs.advice import advice_blocks
 from routelaw.report.runs.analysis import Analysis
 from routelaw.report.runs.chart_data import explorer_data
 from routelaw.report.runs.data import OWN, ReportData, RunRow
@@ -91,6 +92,7 @@ def _parts(source: Source) -> Parts:
         over = "experts" if analysis.points else "size"
         parts.insert(0, (f"Loss against {over}", source.anchor("losses"), _losses(source, analysis)))
         parts += [
+            ("Advice", source.anchor("advice"), advice_blocks(source)),
             ("Explorer", source.anchor("explorer"), _explorer(source, analysis)),
             ("Laws compared", source.anchor("laws"), _laws(source, analysis)),
             ("Effective parameters", source.anchor("effective"), _effective(source, analysis)),
