@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from routelaw.fitting.comparison import Comparison, compare, compare_routers
     from routelaw.fitting.fit_report import FitReport, judge
     from routelaw.fitting.selection import rank_laws
-    from routelaw.laws import Law, Parameter, PowerSum, all_laws, coefficient, get_law, load_law
+    from routelaw.laws import Law, Parameter, PowerSum, all_laws, coefficient, get_law, load_law, scale
+    from routelaw.laws.critical_batch import CriticalBatch, converged_loss
     from routelaw.plans.budget import Budget, Plan, best_models, plan
     from routelaw.plans.equivalents import equivalents
     from routelaw.plans.literature import published
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from routelaw.report.runs.report import write_report
     from routelaw.routers.router import load_router
     from routelaw.runs.files import read_runs, write_runs
+    from routelaw.runs.filters import best_of, where
     from routelaw.runs.store import Store
     from routelaw.runs.table import RunTable
     from routelaw.specs.counting import count
@@ -76,6 +78,9 @@ _HOME = {
     "coefficient": "laws",
     "get_law": "laws",
     "load_law": "laws",
+    "CriticalBatch": "laws.critical_batch",
+    "converged_loss": "laws.critical_batch",
+    "scale": "laws",
     "Budget": "plans.budget",
     "best_models": "plans.budget",
     "published": "plans.literature",
@@ -87,6 +92,8 @@ _HOME = {
     "load_router": "routers.router",
     "read_runs": "runs.files",
     "write_runs": "runs.files",
+    "best_of": "runs.filters",
+    "where": "runs.filters",
     "Store": "runs.store",
     "RunTable": "runs.table",
     "count": "specs.counting",
@@ -106,12 +113,13 @@ _HOME = {
     "Run": "training.trained",
 }
 __all__ = [
-    "PAPER_SIZES", "Budget", "Comparison", "Corpus", "Fit", "FitReport", "InputError", "Law", "ModelSpec",
-    "Parameter", "Plan", "Points", "PowerSum", "Predictor", "Ray", "Reading", "RouterSpec", "Run", "RunSpec",
-    "RunTable", "Store", "Sweep", "SweepTraining", "TrainSpec", "Training", "all_laws", "best_models",
-    "build_corpus", "coefficient", "compare", "compare_routers", "count", "equivalents", "fit_law", "get_law",
-    "get_size", "judge", "load_law", "load_router", "load_sweep", "open_corpus", "plan", "published", "rank_laws",
-    "read_runs", "run_sweep", "select_points", "train", "write_report", "write_runs",
+    "PAPER_SIZES", "Budget", "Comparison", "Corpus", "CriticalBatch", "Fit", "FitReport", "InputError", "Law",
+    "ModelSpec", "Parameter", "Plan", "Points", "PowerSum", "Predictor", "Ray", "Reading", "RouterSpec", "Run",
+    "RunSpec", "RunTable", "Store", "Sweep", "SweepTraining", "TrainSpec", "Training", "all_laws", "best_models",
+    "best_of", "build_corpus", "coefficient", "compare", "compare_routers", "converged_loss", "count", "equivalents",
+    "fit_law", "get_law", "get_size", "judge", "load_law", "load_router", "load_sweep", "open_corpus", "plan",
+    "published", "rank_laws", "read_runs", "run_sweep", "scale", "select_points", "train", "where", "write_report",
+    "write_runs",
 ]  # fmt: skip
 __version__ = "0.1.0"
 

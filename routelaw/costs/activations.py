@@ -223,19 +223,24 @@ class Pass:
             return []
         widened = 0 if self.gpu or self.itemsize >= FP32 else T * width * FP32
         parts = [SavedTensor("the router's input", "T·d·4", widened)]
+        if router.name in JITTERED and router.options.get("jitter"):
+            both = 2 * T * width * self.fp32_itemsize
+            parts = [SavedTensor("the router's input with jitter, and the noise", "2·T·d·w", both)]
         table = T * router.experts * self.fp32_itemsize
         if router.name != "rl-r":
             tables = 3 + (router.options.get("weight") == "sigmoid")
             return [*parts, SavedTensor("its tables", f"{tables}·T·E·w", tables * table)]
         parts.append(SavedTensor("its tables", "4·T·E·w", 4 * table))
-        if self.spec.router.has_value_network:
-            hidden = 2 * T * max(width // 8, 1) * self.fp32_itemsize
-            formula = "T·d·4 + 2·T·d/8·w" if widened else "2·T·d/8·w"
+        if layers := router.value_layers:
+            hidden = 2 * layers * T * max(width // 8, 1) * self.fp32_itemsize
+            formula = f"T·d·4 + {2 * layers}·T·d/8·w" if widened else f"{2 * layers}·T·d/8·w"
             parts.append(
-                SavedTensor("the baseline's hidden layer, and its input where widened", formula, hidden + widened)
+                SavedTensor("the baseline's hidden layers, and its input where widened", formula, hidden + widened)
             )
         return parts
 
 
+JITTERED = ("s-base", "switch")
+"""Techniques with the option jitter."""
 UNWEIGHTED = ("hash", "rl-r")
 """Techniques whose experts' outputs are summed as they are."""

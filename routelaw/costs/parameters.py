@@ -74,8 +74,11 @@ def _router(spec: RunSpec) -> tuple[ParameterShape, ...]:
     if spec.router.name == "hash":
         return ()
     hidden = max(d // 8, 1)
-    baseline = (ParameterShape((hidden, d)), ParameterShape((hidden,))) if spec.router.has_value_network else ()
-    return (ParameterShape((experts, d)), ParameterShape((experts,)), *baseline)
+    linear = (ParameterShape((experts, d)), ParameterShape((experts,)))
+    if not spec.router.value_layers:
+        return linear
+    deeper = (ParameterShape((hidden, hidden)),) * (spec.router.value_layers - 1)
+    return (*linear, ParameterShape((hidden, d)), *deeper, ParameterShape((hidden,)))
 
 
 def hash_tables(spec: RunSpec) -> int:

@@ -16,8 +16,8 @@ from routelaw.laws.law import LN10, Array, Law
 Status = Literal["converged", "at-bound", "unidentified", "not-converged"]
 Error = Literal["squared", "huber"]
 
-HUBER_DELTA = 1e-3
-"""Residuals of log10 L beyond this count linearly; the paper's fits leave residuals of about 3e-3."""
+HUBER_DELTA = 1e-3 / float(LN10)
+"""Residuals of log10 L beyond this count linearly: 1e-3 of the natural logarithm, as Hoffmann et al. 2022 have it."""
 RANK_TOLERANCE = 1e-8
 RESAMPLE_SEARCHES = 2
 """Starts of its own that each resample follows, beside the optimum of the whole data."""
@@ -105,25 +105,11 @@ def solve(
     R, S, P = starts_RSP.shape
     if not S:
         raise InputError(f"law {law.name} has no finite prediction for these points at any starting value.")
-    found = minimise(law, points.x, points.log_loss, np.repeat(weights_RN, S, axis=0), starts_RSP.reshape(R * S, P))
+    delta = HUBER_DELTA if error == "huber" else None
+    repeated_BN = np.repeat(weights_RN, S, axis=0)
+    found = minimise(law, points.x, points.log_loss, repeated_BN, starts_RSP.reshape(R * S, P), delta=delta)
     best_R = np.arange(R) * S + found.error_B.reshape(R, S).argmin(axis=1)
-    search_RP, error_R, converged_R = found.search_BP[best_R], found.error_B[best_R], found.converged_B[best_R]
-    if error == "huber":
-        search_RP, converged_R = _reweight(law, points, weights_RN, search_RP)
-    return search_RP, error_R, converged_R
-
-
-def _reweight(law: Law, points: Points, weights_RN: Array, search_RP: Array) -> tuple[Array, Array]:
-    """Huber's error by iteratively reweighted least squares from the squared-error optimum."""
-    for _ in range(200):
-        residual_RN = law.log_loss(law.from_search(search_RP), points.x) - points.log_loss
-        share_RN = HUBER_DELTA / np.maximum(np.abs(residual_RN), HUBER_DELTA)
-        found = minimise(law, points.x, points.log_loss, weights_RN * share_RN, search_RP)
-        moved = np.abs(found.search_BP - search_RP) / (np.abs(search_RP) + 1e-3)
-        search_RP = found.search_BP
-        if moved.max() < 1e-8:
-            return search_RP, found.converged_B
-    return search_RP, np.zeros(len(search_RP), dtype=bool)
+    return found.search_BP[best_R], found.error_B[best_R], found.converged_B[best_R]
 
 
 def check_fittable(law: Law, points: Points) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -24,6 +24,12 @@ LN10 = np.log(10.0)
 Inputs = Mapping[str, Array]
 
 MAX_STARTS = 400
+
+COLUMNS = (
+    "active_params", "experts", "k", "routing_frequency", "total_params", "flops_per_token", "step", "tokens",
+    "granularity", "shared_experts", "embedding_params", "batch_tokens", "learning_rate",
+)  # fmt: skip
+"""Columns of the run table that a law may read."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +48,18 @@ class Parameter:
     """Searched and given intervals in log10: for positive parameters that span decades."""
     starts: tuple[float, ...] = ()
     """Values a search begins from; a linear parameter needs none, it is solved for."""
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A number that follows from a law's parameters alone, such as N_c: reported beside them, with an interval."""
+
+    name: str
+    meaning: str
+    of: Callable[[Array], Array]
+    """params_BP -> the value, (B,); its log10 where `log` is true."""
+    log: bool = False
+    """Its interval is made in log10: for positive numbers that span decades."""
 
 
 class Evaluation(Protocol):
@@ -75,6 +93,8 @@ class Law(ABC):
     inputs: tuple[str, ...]
     """Columns of the run table that the law reads, e.g. ("active_params", "experts")."""
     parameters: tuple[Parameter, ...]
+    constants: tuple[Constant, ...] = ()
+    """What follows from the parameters and is reported with them."""
     searches: int = 12
     """How many of the best starting points a fit follows to their optimum."""
     along_training: bool = False

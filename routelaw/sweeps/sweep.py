@@ -2,6 +2,7 @@
 
     base = "paper.toml"            another file to start from, paths relative to this one
     corpus = "out/corpus"          made by `routelaw corpus build`
+    recipe = "clark2022"           a publication's settings, below all others (specs/recipes.py)
     [model] [router] [train] [execution]
     [evaluate_on]                  NAME = "corpus": other texts to evaluate on
     [[grid]]                       fields with lists of values; several grids add up
@@ -40,10 +41,11 @@ from routelaw.files import read_toml
 from routelaw.runs.folders import check_loss_name
 from routelaw.specs.files import Tables, check_field, check_keys, from_mapping, put, run_spec
 from routelaw.specs.names import DENSE, canonical_router
+from routelaw.specs.recipes import recipe_named
 from routelaw.specs.run import ExecutionSpec, RunSpec
 
 TABLES = ("model", "router", "train", "execution", "evaluate_on")
-KEYS = ("base", "corpus", *TABLES, "grid", "where")
+KEYS = ("base", "corpus", "recipe", *TABLES, "grid", "where")
 DEEPEST = 8
 """Files upon files; more are a circle."""
 
@@ -148,6 +150,9 @@ def _put_own(tables: Tables, content: Mapping[str, Any], path: Path) -> None:
             else:
                 check_field(f"{name}.{key}", str(path))  # here, since a dense run will not look at its router
                 put(tables, f"{name}.{key}", copy.deepcopy(value))
+    if "recipe" in content:
+        tables["recipe"] = _text(content["recipe"], f"{path}: recipe")
+        recipe_named(tables["recipe"], str(path))
     if "corpus" in content:
         tables["corpus"] = str(path.parent / _text(content["corpus"], f"{path}: corpus"))
 

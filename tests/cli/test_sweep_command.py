@@ -111,6 +111,7 @@ def test_options_are_checked_too(command, place, tmp_path) -> None:
         (("--jobs", "0"), "--jobs must lie between 1 and 1024"),
         (("--set", "train.step=3"), "did you mean 'steps'"),
         (("--set", "steps"), "--set takes table.key=value"),
+        (("--set", "recipe=clark"), "unknown recipe 'clark' (did you mean 'clark2022'?)"),
         (("--plugin", tmp_path / "none.py"), "none.py is not a Python file"),
     ):
         code, _, err = command("sweep", file, "--store", tmp_path / "store", *more)

@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from experiments.miniature.analysis.claims_on_training import gap_by_length
 from experiments.miniature.analysis.figures_of_choices import (
     draw_rates,
     draw_rl_weights,
@@ -24,6 +23,7 @@ from routelaw.errors import InputError
 from routelaw.fitting.matched_runs import final_rows
 from routelaw.runs.files import read_runs
 from routelaw.runs.table import RunTable
+from routelaw.studies.claims_on_training import gap_by_length
 
 CHOSEN = "balance_weight=0.1,entropy_weight=0.05,policy_weight=0.1,positions=rope"
 OTHERS = {

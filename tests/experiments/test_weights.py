@@ -11,14 +11,16 @@ from drawn_runs import CROSSED, World, drawn_study
 from drawn_runs import WEIGHTS as DRAWN_WEIGHTS
 
 from experiments.miniature.analysis.claims import judge_one
-from experiments.miniature.analysis.claims_on_balance import EXCESS, by_balance, crosses, spread_noise, varied, weighted
-from experiments.miniature.analysis.claims_on_losses import seeds_along
-from experiments.miniature.analysis.claims_on_training import noise_on_the_way
 from experiments.miniature.analysis.page_sections import blocks_on_weights
-from experiments.miniature.analysis.study import WEIGHTS, Study, parts_of, plain
+from experiments.miniature.analysis.study import Study, plain
 from experiments.miniature.studies import specs_of
 from routelaw.report.page import Grid, Text
 from routelaw.runs.table import RunTable
+from routelaw.runs.variants import parts_of
+from routelaw.studies.claims_on_balance import EXCESS, by_balance, crosses, spread_noise, varied, weighted
+from routelaw.studies.claims_on_losses import seeds_along
+from routelaw.studies.claims_on_training import noise_on_the_way
+from routelaw.studies.study_runs import WEIGHTS
 
 ROUTERS = ("rl-r", "s-base", "switch")
 SEEDED = "2M"

@@ -29,7 +29,7 @@ RUNS = {
     "shared_decisions": (19, 19),
     "permuted_hash": (13, 13),
     "stacked_ffws": (5, 5),
-    "rl_variants": (39, 39),
+    "rl_variants": (42, 42),
     "robustness": (39, 39),
     "seeds": (21, 21),
     "lengths": (12, 12),
@@ -119,6 +119,17 @@ def test_main_is_the_sweep_of_the_paper(expand: Expand) -> None:
     assert {spec.train.steps * spec.train.batch * spec.model.sequence_length for spec in found} == {131_072_000_000}
     assert {(s.train.learning_rate, s.train.learning_rate * s.train.final_share) for s in found} == {(2e-4, 2e-5)}
     assert {spec.model.vocabulary for spec in found} == {32_000}
+
+
+def test_the_papers_s_base_is_no_variant_and_is_the_run_that_its_settings_spelled_out_are(expand: Expand) -> None:
+    found = specs(expand("main", "paper"), "s-base")
+    assert {(s.variant, s.recipe, s.router.shuffle_groups, s.router.capacity_factor) for s in found} == {
+        ("", "clark2022", 4, 2.0)
+    }
+    spelled = [replace(spec, recipe="") for spec in found]
+    assert {spec.variant for spec in spelled} == {"shuffle_groups=4"}
+    assert [spec.run_id for spec in spelled] == [spec.run_id for spec in found]
+    assert {(s.variant, s.recipe) for s in specs(expand("main", "paper")) if s.router.name != "s-base"} == {("", "")}
 
 
 def test_main_counts_as_the_release_does(expand: Expand, released: RunTable) -> None:

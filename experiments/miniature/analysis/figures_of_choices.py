@@ -10,13 +10,15 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Picture
 
-from experiments.miniature.analysis.claims_on_balance import EXCESS, by_balance, crosses, varied
 from experiments.miniature.analysis.figures_of_results import BESIDE, LINES, NOTHING, letter_panels, look_of
-from experiments.miniature.analysis.study import WEIGHTS, Study, parts_of
+from experiments.miniature.analysis.study import Study
 from routelaw.errors import InputError
 from routelaw.figures import style
 from routelaw.figures.loss_curves import routed_techniques
 from routelaw.fitting.matched_runs import PERCENT, VALIDATION
+from routelaw.runs.variants import parts_of
+from routelaw.studies.claims_on_balance import EXCESS, by_balance, crosses, varied
+from routelaw.studies.study_runs import WEIGHTS
 
 FEW = 3
 """Rates that make a line, weights that make a panel."""

@@ -13,17 +13,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Picture
 from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
-from experiments.miniature.analysis.claims_on_architecture import ROUTER, k_excess
-from experiments.miniature.analysis.claims_on_losses import PAPER_SPREAD, seeds_along
-from experiments.miniature.analysis.claims_on_training import (
-    expert_slope_along,
-    gap_by_length,
-    lengths,
-    own_slope,
-    zero_shot_losses,
-)
-from experiments.miniature.analysis.laws import HOPELESS, PAPER_LAW, LawResult, routers_of
-from experiments.miniature.analysis.study import PAPER_ROUTERS, Study
+from experiments.miniature.analysis.laws import HOPELESS, LawResult, routers_of
+from experiments.miniature.analysis.study import Study
 from routelaw.errors import InputError
 from routelaw.figures import style
 from routelaw.figures.loss_curves import metric_formatter
@@ -34,6 +25,16 @@ from routelaw.fitting.intervals import DEFAULT_LEVEL
 from routelaw.fitting.matched_runs import PERCENT, VALIDATION
 from routelaw.fitting.noise import NoiseFloor
 from routelaw.fitting.points import select_points
+from routelaw.studies.claims_on_architecture import ROUTER, k_excess
+from routelaw.studies.claims_on_losses import PAPER_SPREAD, seeds_along
+from routelaw.studies.claims_on_training import (
+    expert_slope_along,
+    gap_by_length,
+    lengths,
+    own_slope,
+    zero_shot_losses,
+)
+from routelaw.studies.study_runs import PAPER_LAW, PAPER_ROUTERS
 
 LAW_LOOKS = (("black", "o"), ("#7a5195", "D"), ("#8c8c8c", "s"))
 """Colours that no router has, for routers stand in the same legend."""

@@ -13,13 +13,14 @@ from experiments.miniature.analysis.claims import CLAIMS, Change, Outlier, count
 from experiments.miniature.analysis.figures_of_choices import rates
 from experiments.miniature.analysis.laws import HOPELESS, LawResult, floor_of, winner
 from experiments.miniature.analysis.page_sections import blocks_on_blind, blocks_on_weights
-from experiments.miniature.analysis.study import PAPER_ROUTERS, Study, TimePrediction, device_seconds, in_study
+from experiments.miniature.analysis.study import Study, TimePrediction, device_seconds, in_study
 from experiments.miniature.studies import MAIN, WEIGHTS_OF_RL
 from routelaw.figures.style import router_label
 from routelaw.fitting.claims import FAILS, HOLDS, OPEN, JudgedClaim
 from routelaw.fitting.noise import noise_floor
 from routelaw.report.page import Block, Bullets, Entry, Grid, Picture, Section, Text, render
 from routelaw.runs.table import FINISHED, last_status
+from routelaw.studies.study_runs import PAPER_ROUTERS
 
 TONES = {HOLDS: "good", FAILS: "bad", OPEN: "none"}
 MARKS = {HOLDS: "✓", FAILS: "✗", OPEN: "–"}

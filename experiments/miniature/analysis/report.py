@@ -20,7 +20,6 @@ from matplotlib.figure import Figure as Drawn
 
 from experiments.miniature.analysis import blind, figures_of_choices, figures_of_results
 from experiments.miniature.analysis.claims import Outlier, counts, decided_by_size, judge_all, largest_outlier
-from experiments.miniature.analysis.claims_on_losses import resampled
 from experiments.miniature.analysis.laws import LawResult, compare_laws, floor_of, paper_results, winner
 from experiments.miniature.analysis.page import MiniatureData, build_page
 from experiments.miniature.analysis.preregistration import FILE, preregistration
@@ -31,6 +30,7 @@ from routelaw.figures.figure import Figure
 from routelaw.fitting.intervals import parameter_quantities
 from routelaw.formatting import finite
 from routelaw.report.page import Picture, embedded, report_folder
+from routelaw.studies.claims_on_losses import resampled
 
 
 def report(folder: Path, out: Path, *, price: float | None = None) -> dict[str, Any]:
