@@ -227,7 +227,7 @@ def _ranked(
                 place,
                 errors[nth] / max(min(errors), 1e-300),
                 ", ".join(bounds),
-            )  # fmt: skip
+            )
         )
     return standings
 
