@@ -14,6 +14,7 @@
     rl.compare(table)
     fit = rl.fit_law("irreducible", rl.select_points(table, "s-base"))
     rl.judge(fit)
+    rl.advise(table)
 
     # Which model for a budget; one page with all of it.
     rl.plan(rl.Budget(memory_bytes=24e9, flops_per_token=1e9), table)
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from routelaw.corpus import Corpus, Reading, build_corpus, open_corpus
     from routelaw.errors import InputError
     from routelaw.fitting import Fit, Points, fit_law, select_points
+    from routelaw.fitting.advice import advise
+    from routelaw.fitting.advice.result import Advice
     from routelaw.fitting.comparison import Comparison, compare, compare_routers
     from routelaw.fitting.fit_report import FitReport, judge
     from routelaw.fitting.selection import rank_laws
@@ -65,6 +68,8 @@ _HOME = {
     "Points": "fitting",
     "fit_law": "fitting",
     "select_points": "fitting",
+    "Advice": "fitting.advice.result",
+    "advise": "fitting.advice",
     "Comparison": "fitting.comparison",
     "compare": "fitting.comparison",
     "compare_routers": "fitting.comparison",
@@ -113,13 +118,13 @@ _HOME = {
     "Run": "training.trained",
 }
 __all__ = [
-    "PAPER_SIZES", "Budget", "Comparison", "Corpus", "CriticalBatch", "Fit", "FitReport", "InputError", "Law",
-    "ModelSpec", "Parameter", "Plan", "Points", "PowerSum", "Predictor", "Ray", "Reading", "RouterSpec", "Run",
-    "RunSpec", "RunTable", "Store", "Sweep", "SweepTraining", "TrainSpec", "Training", "all_laws", "best_models",
-    "best_of", "build_corpus", "coefficient", "compare", "compare_routers", "converged_loss", "count", "equivalents",
-    "fit_law", "get_law", "get_size", "judge", "load_law", "load_router", "load_sweep", "open_corpus", "plan",
-    "published", "rank_laws", "read_runs", "run_sweep", "scale", "select_points", "train", "where", "write_report",
-    "write_runs",
+    "PAPER_SIZES", "Advice", "Budget", "Comparison", "Corpus", "CriticalBatch", "Fit", "FitReport", "InputError",
+    "Law", "ModelSpec", "Parameter", "Plan", "Points", "PowerSum", "Predictor", "Ray", "Reading", "RouterSpec", "Run",
+    "RunSpec", "RunTable", "Store", "Sweep", "SweepTraining", "TrainSpec", "Training", "advise", "all_laws",
+    "best_models", "best_of", "build_corpus", "coefficient", "compare", "compare_routers", "converged_loss", "count",
+    "equivalents", "fit_law", "get_law", "get_size", "judge", "load_law", "load_router", "load_sweep", "open_corpus",
+    "plan", "published", "rank_laws", "read_runs", "run_sweep", "scale", "select_points", "train", "where",
+    "write_report", "write_runs",
 ]  # fmt: skip
 __version__ = "0.1.0"
 

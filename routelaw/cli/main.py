@@ -14,6 +14,7 @@ from typing import NoReturn, TextIO
 import typer
 
 from routelaw.cli import (
+    advise,
     bench,
     corpus,
     count,
@@ -45,6 +46,7 @@ app = typer.Typer(
 )
 app.command(short_help="Fit a law to losses, and judge it")(fit.fit)
 app.command(short_help="Rank laws, and routers, with their noise")(fit.compare)
+app.command(short_help="The paper's recommendations, on these runs")(advise.advise)
 app.command(short_help="The dense model that a routed one equals")(plan.epc)
 app.add_typer(plan.app, name="plan", short_help="The best model for a budget")
 app.command(short_help="The paper's tables and figures, redone")(report.reproduce)

@@ -200,11 +200,11 @@ LONGEST_VALUE = 20_000
 
 
 def settings_of(settings: Sequence[str]) -> dict[str, Any]:
-    """Values by dotted name out of `table.key=value`."""
+    """Values by dotted name out of `table.key=value`, and the recipe out of `recipe=name`."""
     values = {}
     for setting in settings:
         name, given, text = setting.partition("=")
-        if not given or "." not in name:
+        if not given or ("." not in name and name.strip() != "recipe"):
             raise InputError(f"--set takes table.key=value, such as router.k=2, not {setting!r}.")
         values[name.strip()] = plain_value(text.strip())
     return values

@@ -37,8 +37,9 @@ OWN_COLUMNS = ("steps", "batch", "learning_rate", "seed")
 
 
 def columns_of(spec: RunSpec) -> dict[str, Any]:
-    """`recipe` names the settings of training that differ from the defaults and have no column of their own: with it,
-    `learning_rate`, `batch_tokens` and `corpus`, runs that differ in more than their seed can be told apart."""
+    """`recipe` has the recipe's name, if it says more of the router than the defaults do, and the settings of training
+    that differ from the defaults and have no column of their own: with it, `learning_rate`, `batch_tokens` and
+    `corpus`, runs that differ in more than their seed can be told apart."""
     counts = spec.counts
     recipe = {name: value for name, value in meaning_of(spec.train).items() if name not in OWN_COLUMNS}
     return {
@@ -54,7 +55,7 @@ def columns_of(spec: RunSpec) -> dict[str, Any]:
         **asdict(counts),
         "learning_rate": spec.train.learning_rate,
         "batch_tokens": spec.tokens_after(1),
-        "recipe": named_settings(recipe),
+        "recipe": ",".join(filter(None, (spec.recipe, named_settings(recipe)))),
         "corpus": spec.corpus[:12],
     }
 

@@ -9,6 +9,7 @@ import pandas as pd
 
 from routelaw.errors import InputError
 from routelaw.runs.cells import integers, numbers, reject_first, text, warn_of, where
+from routelaw.runs.recipes import of_one_recipe
 from routelaw.specs.names import DENSE, canonical_router
 from routelaw.specs.sizes import size_label
 
@@ -83,7 +84,8 @@ class RunTable:
         learning_rate: peak of the learning rate. Optional.
         batch_tokens: tokens in a step. Optional.
         embedding_params: parameters of the embeddings, which N and P leave out. Optional.
-        recipe: other settings of training that differ from the defaults, such as `clip=0.5`. Optional.
+        recipe: the recipe that `variant` is relative to, such as `clark2022`, if it changes the router's defaults, and
+            other settings of training that differ from the defaults, such as `clip=0.5`. Optional.
         corpus: first digits of the corpus's hash; losses on different corpora are never fitted together. Optional.
         from_table: the table that a run came from, where several were put together. Optional.
 
@@ -131,7 +133,7 @@ class RunTable:
         extras = [column for column in frame.columns if column not in columns]
         canonical = pd.DataFrame({name: columns[name] for name in (*DESCRIPTION, *losses)})
         canonical[extras] = frame[extras]
-        canonical = canonical.assign(**optional)
+        canonical = of_one_recipe(canonical.assign(**optional), notes)
         _check_runs(canonical, source)
         _check_models(canonical, source, warnings)
         _check_progress(canonical, warnings)

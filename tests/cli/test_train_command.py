@@ -142,6 +142,7 @@ def test_wrong_input_is_one_sentence(tiny_corpus: Corpus, spec_file: Path, tmp_p
         ("--set", "router.kk=2"): "unknown key 'kk'",
         ("--set", "rooter.k=2"): "did you mean 'router'",
         ("--set", "k=2"): "--set takes table.key=value",
+        ("--set", "recipe=clark"): "unknown recipe 'clark' (did you mean 'clark2022'?)",
         ("--set", "execution.save_evry=2"): "unknown key 'save_evry'",
         ("--set", "train.steps=many"): "not 'many'",
         ("--router", "s-bass"): "s-base",

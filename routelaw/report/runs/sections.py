@@ -13,6 +13,7 @@ from routelaw.report.runs.analysis import Analysis
 from routelaw.report.runs.chart_data import explorer_data
 from routelaw.report.runs.data import OWN, ReportData, RunRow
 from routelaw.report.runs.law_text import law_blocks, ranking_grid
+from routelaw.report.runs.studies import ReportedStudy, study_section
 from routelaw.report.runs.summary import comparison_text, facts, gains, scale, trained
 from routelaw.report.runs.training import HeatMaps
 from routelaw.report.runs.transfer import transfer_blocks
@@ -41,6 +42,8 @@ class Source:
     """Training curves as the page draws them; None where no run has one."""
     maps: HeatMaps = field(default_factory=lambda: HeatMaps(None, 0))
     """Load of experts over training."""
+    studies: Sequence[ReportedStudy] = ()
+    """Of the paper: those that a sweep here said it was, or that were asked for."""
     tables: Sequence[str] = field(default=())
     figures: Sequence[str] = field(default=())
 
@@ -102,6 +105,7 @@ def _parts(source: Source) -> Parts:
                 transfer_blocks(source.transfer, analysis, source.anchor("transfer")),
             ),
         ]
+    parts = [*(study_section(each, source.anchor("study")) for each in source.studies), *parts]
     parts.append(("Training curves", source.anchor("curves"), _curves(source)))
     if source.report_data.name == OWN:
         parts.append(("Expert load and drops", source.anchor("load"), _load(source)))
