@@ -28,6 +28,8 @@ from routelaw.runs.table import RunTable
 from routelaw.runs.variants import usual_in
 from routelaw.specs.names import DENSE
 
+UNITS = {"tokens": "tokens", "step": "steps"}
+"""What a column of the table counts."""
 FEWEST_EXPERTS = 3
 """Values of E, a dense model's 1 among them, from which a slope is taken."""
 FIRST_SHARE = 0.1
@@ -121,21 +123,21 @@ def draw(table: RunTable) -> Picture:
     picture, axes = style.panels(columns, len(found), width=4.9, height=3.2)
     for row, each in enumerate(found):
         left, right, *rest = axes[row * columns : (row + 1) * columns]
-        _draw_losses(left, each)
+        _draw_losses(left, each, unit)
         left.set_ylabel(loss_label(table))
-        _draw_slopes(right, runs, each)
+        _draw_slopes(right, runs, each, unit)
         for panel in (left, right):
-            tokens_axis(panel, "tokens seen" if unit == "tokens" else "steps")
+            tokens_axis(panel, f"{UNITS[unit]} seen")
             panel.set_title(f"{style.router_label(each.router)}, {each.size}")
         for panel in rest:
             panel.set_visible(row == 0)
     if not gaps.empty:
         _draw_gaps(axes[columns - 1], gaps, max(found, key=lambda each: each.rows["run_id"].nunique()).router)
-        tokens_axis(axes[columns - 1], f"{unit} of the whole schedule")
+        tokens_axis(axes[columns - 1], f"{UNITS[unit]} of the whole schedule")
     return picture
 
 
-def _draw_losses(axes: Axes, found: Lengths) -> None:
+def _draw_losses(axes: Axes, found: Lengths, unit: str) -> None:
     experts = sorted(found.rows["experts"].unique())
     shades = dict(zip(experts, style.shades(len(experts)), strict=True))
     late = found.rows[found.rows["progress"] >= FIRST_SHARE * found.rows["length"].min()]
@@ -147,18 +149,18 @@ def _draw_losses(axes: Axes, found: Lengths) -> None:
     for e, shade in shades.items():
         axes.plot([], [], color=shade, label="Dense" if e == 1 else f"E = {e}")
     for length, place in places.items():
-        axes.plot([], [], LINES[place % len(LINES)], color=style.GREY, label=_length_name(length))
+        axes.plot([], [], LINES[place % len(LINES)], color=style.GREY, label=f"of {length_name(length, unit)}")
     low, high = float(found.rows[VALIDATION].min()), float(late[VALIDATION].max())
     room = 0.05 * max(high - low, 1e-3 * high)
     axes.set_ylim(low - room, high + room)
     axes.legend(**BESIDE)
 
 
-def _draw_slopes(axes: Axes, runs: MatchedRuns, found: Lengths) -> None:
+def _draw_slopes(axes: Axes, runs: MatchedRuns, found: Lengths, unit: str) -> None:
     (slopes, noises), sd = expert_slope_along(found.rows), noise_sd(runs, found.size)
     for length, shade in zip(slopes.columns, style.shades(slopes.shape[1]), strict=True):
         own = slopes[length].dropna()
-        axes.plot(own.index, own, "o-", markersize=3, color=shade, label=_length_name(float(length)))
+        axes.plot(own.index, own, "o-", markersize=3, color=shade, label=f"of {length_name(float(length), unit)}")
         if sd and len(own):
             axes.errorbar(own.index[-1], own.iloc[-1], sd * noises, color=shade, capsize=3)
     if sd:
@@ -178,8 +180,9 @@ def _draw_gaps(axes: Axes, gaps: pd.DataFrame, reference: str) -> None:
     axes.legend(**BESIDE)
 
 
-def _length_name(length: float) -> str:
-    return f"trained for {metric_formatter()(float(f'{length:.3g}'))}"
+def length_name(length: float, unit: str) -> str:
+    """`131B tokens`."""
+    return f"{metric_formatter()(float(f'{length:.3g}'))} {UNITS[unit]}"
 
 
 def tokens_axis(axes: Axes, label: str) -> None:

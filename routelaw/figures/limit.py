@@ -11,7 +11,7 @@ from matplotlib.figure import Figure as Picture
 
 from routelaw.figures import style
 from routelaw.figures.figure import CannotDraw, Figure
-from routelaw.figures.lengths import evaluations
+from routelaw.figures.lengths import evaluations, length_name
 from routelaw.figures.loss_curves import metric_formatter, params_axis, routed_techniques
 from routelaw.figures.matched import (
     WEIGHT,
@@ -43,29 +43,39 @@ MODEL = ["router", "size", "experts"]
 
 
 def losses_at_one_length(runs: MatchedRuns) -> tuple[pd.Series, float]:
-    """log10 L by (router, size, E), seeds averaged, and after how many tokens or steps: those of the largest size that
-    has a dense and a routed model, NaN where the table does not count them.
+    """log10 L by (router, size, E), seeds averaged, and after how many tokens or steps: the most that most sizes have
+    in common; NaN where the table does not count them.
 
     A run counts with its evaluation there, within 5 %; of one model's runs of several lengths the nearest length does.
     """
     rows, unit = evaluations(runs)
-    rows = rows if unit else runs.finals
-    rows = _one_variant(rows)
     if not unit:
-        return _mean(rows), np.nan
-    ends = rows.sort_values("progress", kind="stable").groupby("run_id").tail(1)
-    both = [size for size, own in ends.groupby("size") if {True, False} <= set(own["router"] == DENSE)]
-    if not both:
-        return _mean(rows.iloc[:0]), np.nan
-    largest = max(both, key=lambda size: runs.active_params[str(size)])
-    here = ends[ends["size"] == largest].groupby("router")["progress"].max()
-    end = float(min(here[DENSE], here.drop(DENSE).max()))
-    off = np.abs(np.log(rows["progress"].where(rows["progress"] > 0) / end))
-    near = rows.assign(off=off)[off <= np.log(SAME_LENGTH)].sort_values("off", kind="stable")
-    near = near.groupby("run_id").head(1)
+        return _mean(_one_variant(runs.finals)), np.nan
+    rows = _one_variant(rows[rows["progress"] > 0])
+    ends = sorted(rows.groupby("run_id")["progress"].max().unique(), reverse=True)
+    compared = [(len(sizes_compared(_at(rows, end))), end) for end in ends]
+    end = max(compared, default=(0, np.nan))[1]
+    near = _at(rows, end)
     distance = np.abs(np.log(near["length"] / end))
     nearest = distance.groupby([near[name] for name in MODEL]).transform("min")
-    return _mean(near[distance <= nearest + np.log(SAME_LENGTH)]), end
+    return _mean(near[distance <= nearest + np.log(SAME_LENGTH)]), float(end)
+
+
+def _at(rows: pd.DataFrame, end: float) -> pd.DataFrame:
+    """The evaluation of each run that is nearest to this progress, within 5 %."""
+    off = np.abs(np.log(rows["progress"] / end))
+    near = rows.assign(off=off)[off <= np.log(SAME_LENGTH)].sort_values("off", kind="stable")
+    return near.groupby("run_id").head(1)
+
+
+def sizes_compared(rows: pd.DataFrame) -> set[str]:
+    """Sizes that have a dense and a routed model."""
+    dense = rows["router"] == DENSE
+    return set(rows["size"][dense]) & set(rows["size"][~dense])
+
+
+def _mean(rows: pd.DataFrame) -> pd.Series:
+    return rows.assign(value=rows[VALIDATION].astype(float).map(np.log10)).groupby(MODEL)["value"].mean()
 
 
 def _one_variant(rows: pd.DataFrame) -> pd.DataFrame:
@@ -76,10 +86,6 @@ def _one_variant(rows: pd.DataFrame) -> pd.DataFrame:
     alone = model.transform("nunique") == 1
     weights = [all(key.endswith(WEIGHT) for key in parts_of(str(variant))) for variant in rows["variant"]]
     return rows[(rows["variant"] == "") | (~has_usual & alone & np.array(weights, bool))]
-
-
-def _mean(rows: pd.DataFrame) -> pd.Series:
-    return rows.assign(value=rows[VALIDATION].astype(float).map(np.log10)).groupby(MODEL)["value"].mean()
 
 
 def gains_over_dense(losses: pd.Series) -> pd.Series:
@@ -107,8 +113,7 @@ def draw(table: RunTable) -> Picture:
     _draw_gains(middle, runs, shown)
     _draw_experts(right, runs, largest, at_largest, most)
     if np.isfinite(end):
-        unit = "tokens" if table.frame["tokens"].notna().all() else "steps"
-        left.set_title(f"after {metric_formatter()(float(f'{end:.3g}'))} {unit}")
+        left.set_title(f"after {length_name(end, 'tokens' if table.frame['tokens'].notna().all() else 'step')}")
     style.letter_panels((left, middle, right))
     legend_once(right, left, middle)
     return picture
@@ -145,10 +150,10 @@ def _draw_line(axes: Axes, active: Array, gains: Array, router: str) -> None:
     """The gain as a straight line in log N, on to where it is zero."""
     line, zero = stops_helping(active, gains)
     last = float(active.max())
-    beyond = last < zero.value < FARTHEST * last
-    x = np.geomspace(active.min(), zero.value if beyond else last, 40)
-    name = f"{style.router_label(router)}: 0 at N = {_count(zero.value)}\n({_ends(zero, last)})" if beyond else None
-    axes.plot(x, PERCENT * np.polyval(line, np.log10(x)), ":", color=style.router_colour(router), label=name)
+    known = active.min() < zero.value < FARTHEST * last
+    x = np.geomspace(active.min(), max(zero.value, last) if known else last, 40)
+    label = f"{style.router_label(router)}: 0 at N = {_count(zero.value)}\n({_ends(zero, last)})" if known else None
+    axes.plot(x, PERCENT * np.polyval(line, np.log10(x)), ":", color=style.router_colour(router), label=label)
 
 
 def stops_helping(active: Array, gains: Array) -> tuple[Array, Effect]:
@@ -204,12 +209,12 @@ FIGURES = (
         title="Does routing still help at the largest size?",
         caption=(
             "(a) Loss of dense models and of each router with the most experts that it has at the largest size, all "
-            "after as many tokens as that size was trained for; a size without a usual model counts with the one whose "
-            "weights of the losses are its own. (b) Their gain Δ(N, E), dense over routed loss, by "
-            "size; bars are one standard deviation of the difference of two runs by the noise of seeds. Dotted: a "
-            "straight line in log N, as a law that is bilinear in log N and log E has it, followed up to where it "
-            "reaches zero: there routing would stop helping. That is an extrapolation, with the interval of the "
-            "straight line. (c) The gain at the largest size by E."
+            "after equally many tokens: the most that the sizes have in common. A size without a usual model counts "
+            "with the one whose weights of the losses alone are its own. (b) Their gain Δ(N, E) by size, dense over "
+            "routed loss; bars are one standard deviation of the difference of two runs by the noise of seeds. "
+            "Dotted: a straight line in log N, as a law that is bilinear in log N and log E has it, followed up to "
+            "where it reaches zero: there routing would stop helping. That is an extrapolation, with the interval of "
+            "the straight line. (c) The gain at the largest size by E."
         ),
         draw=draw,
         paper="Appendix figure 7b_scaling",

@@ -86,9 +86,11 @@ def draw(table: RunTable) -> Picture:
         _draw_spread(first, runs, size, own, colours)
         first.set_ylabel(loss_label(table))
         first.set_title(f"{size}, E = {experts}")
+        losses = 10 ** own[LOG_LOSS]
+        room = 0.06 * (losses.max() - losses.min()) or 0.01
         for panel, key in zip(others, weights, strict=True):
             _draw_weight(panel, own, key, weights, colours)
-            panel.set_ylim(first.get_ylim())
+            panel.set_ylim(losses.min() - room, losses.max() + room)
         legend_once(axes[(row + 1) * columns - 1], first)
     return picture
 

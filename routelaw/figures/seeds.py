@@ -87,7 +87,7 @@ def draw(table: RunTable) -> Picture:
     upper, lower = axes[: len(sizes)], axes[len(sizes) :]
     for panel, size in zip(upper, sizes, strict=True):
         _draw_ends(panel, runs, size, {model: gaps for model, gaps in ends.items() if model[1] == size})
-    upper[0].set_ylabel("loss less the mean of its seeds (nats)")
+    upper[0].set_ylabel("loss less its seeds' mean (nats)")
     legend_once(upper[-1])
     for panel, size in zip(lower, sizes, strict=False):
         _draw_along(panel, {model: apart for model, apart in along.items() if model[1] == size}, along)

@@ -25,7 +25,16 @@ from torch import Tensor
 
 from routelaw.errors import InputError
 from routelaw.kernels.sinkhorn import expert_potentials
-from routelaw.routers.gating import balance_of, choose, gated_routing, linear_logits, linear_parameters, tie_order
+from routelaw.routers.gating import (
+    balance_of,
+    check_jitter,
+    choose,
+    gated_routing,
+    jittered,
+    linear_logits,
+    linear_parameters,
+    tie_order,
+)
 from routelaw.routers.router import Losses, RouteContext, Router, Routing, register
 from routelaw.specs.run import RouterSpec
 
@@ -36,6 +45,9 @@ class SinkhornBase(Router):
 
     @dataclass(frozen=True)
     class Options(Router.Options):
+        jitter: float = 0.0
+        """In training the router's input is multiplied by uniform noise between 1 − jitter and 1 + jitter; the paper
+        saw no effect of it."""
         tolerance: float = 1e-2
         """L1 violation of the constraints at which Sinkhorn stops; the paper's."""
         max_iterations: int = 200
@@ -52,6 +64,7 @@ class SinkhornBase(Router):
     def __init__(self, width: int, vocabulary: int, layer: int, spec: RouterSpec) -> None:
         super().__init__(width, vocabulary, layer, spec)
         options = self.options
+        check_jitter(options.jitter, self.name)
         if not options.tolerance > 0 or options.max_iterations < 1 or not options.temperature > 0:
             raise InputError(
                 "s-base needs a tolerance and a temperature above 0 and max_iterations of at least 1, "
@@ -60,14 +73,16 @@ class SinkhornBase(Router):
         self.weight, self.bias = linear_parameters(width, self.experts)
 
     def without_effect(self, spec: RouterSpec) -> dict[str, str]:
-        """Every option is about the choice of experts, and there is none where a token visits all of them."""
+        """All options but jitter, which changes weights too, are about the choice of experts, and there is none where a
+        token visits all of them."""
         found = super().without_effect(spec)
         if self.k == self.experts:
-            found |= {f"options.{name}": f"a token visits all {self.k} experts" for name in spec.options}
+            given = [name for name in spec.options if name != "jitter"]
+            found |= {f"options.{name}": f"a token visits all {self.k} experts" for name in given}
         return found
 
     def route(self, x_TD: Tensor, token_ids_T: Tensor, ctx: RouteContext) -> Routing:
-        logits_TE = linear_logits(x_TD, self.weight, self.bias)
+        logits_TE = linear_logits(jittered(x_TD, self.options.jitter, ctx), self.weight, self.bias)
         order_TE = tie_order(ctx, self.experts)
         metrics: dict[str, Tensor] = {}
         scores_TE = self._rebalanced(logits_TE.detach(), ctx, metrics) if ctx.training else logits_TE

@@ -17,15 +17,17 @@ from collections.abc import Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from typing import Any
 
+from routelaw.errors import InputError
 from routelaw.specs.consistency import check
 from routelaw.specs.counting import Architecture, Counts, canonical_placement, count, routed_positions
-from routelaw.specs.layout import Layout
+from routelaw.specs.layout import GIVEN, Layout
 from routelaw.specs.names import DENSE, canonical_router
 from routelaw.specs.recipes import recipe_named
 from routelaw.specs.sizes import size_label
 
 PLUGIN_DIGITS = 8
 """Digits of a plugin's hash in the name of a variant: versions of a router are never fitted together unasked."""
+MOST_VALUE_LAYERS = 100
 USUAL_GROUP = 8
 """Sequences in a routing group that nobody asked for otherwise."""
 NAMING = {"only for names": True}
@@ -92,9 +94,16 @@ class RouterSpec:
         object.__setattr__(self, "placement", canonical_placement(self.placement))
 
     @property
-    def has_value_network(self) -> bool:
-        """Variant B of rl-r, the default, learns a baseline; G and S have none."""
-        return self.name == "rl-r" and self.options.get("variant", "B") == "B"
+    def value_layers(self) -> int:
+        """Hidden layers of the network that learns a baseline in variants B (the default) and BS of rl-r; else 0."""
+        if self.name != "rl-r" or self.options.get("variant", "B") not in ("B", "BS"):
+            return 0
+        layers = self.options.get("value_layers", 1)
+        if not isinstance(layers, int) or isinstance(layers, bool) or not 1 <= layers <= MOST_VALUE_LAYERS:
+            raise InputError(
+                f"router.options.value_layers must be a whole number from 1 to {MOST_VALUE_LAYERS}, not {layers!r}."
+            )
+        return layers
 
 
 @dataclass(frozen=True)
@@ -171,7 +180,7 @@ class RunSpec:
             routed=len(self.routed_blocks),
             shared_decisions=self.router.shared_decisions,
             ffws_per_expert=self.router.ffws_per_expert,
-            value_network=self.router.has_value_network,
+            value_layers=self.router.value_layers,
             positions=self.model.positions,
             sequence_length=self.model.sequence_length,
             vocabulary=self.model.vocabulary,
@@ -258,6 +267,12 @@ class ExecutionSpec:
     """Blocks keep only their input and are computed again in the backward pass: a forward pass more, for memory."""
     compile: str = "auto"
     """auto, off, blocks or step: what torch compiles (training/compiling.py)."""
+    layout: str = "given"
+    """given: by data, expert and tensor; auto: these and micro_batches are chosen as `routelaw plan layout` does."""
+    device_kind: str | None = None
+    """auto: the devices that a layout is planned for, such as a100 or h100; the GPUs of this machine unless given."""
+    devices: int | None = None
+    """auto: how many of them; as many as there are unless given."""
     data: int = 1
     """Processes, or groups of them, that each train on a part of the batch."""
     expert: int = 1
@@ -268,7 +283,10 @@ class ExecutionSpec:
     """Seconds that a run of several processes may stand still before it ends and says which of them is to blame."""
 
     @property
-    def layout(self) -> Layout:
+    def processes(self) -> Layout:
+        """How many there are, and how they share the work."""
+        if self.layout != GIVEN:
+            raise InputError(f'the layout is "{self.layout}": it has to be chosen before anything is reckoned with it.')
         return Layout(self.data, self.expert, self.tensor)
 
 

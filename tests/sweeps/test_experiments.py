@@ -31,7 +31,7 @@ RUNS = {
     "shared_decisions": (19, 19),
     "permuted_hash": (13, 13),
     "stacked_ffws": (5, 5),
-    "rl_variants": (39, 39),
+    "rl_variants": (42, 42),
     "robustness": (39, 39),
     "seeds": (21, 21),
     "lengths": (12, 12),
