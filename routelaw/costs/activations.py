@@ -12,6 +12,7 @@ Shapes: T tokens, d width, I = heads · key size, H heads, S sequence, E experts
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from routelaw.specs.layout import Layout
 from routelaw.specs.run import RunSpec
@@ -68,7 +69,7 @@ class Pass:
         """One tensor of the tokens at the model's width."""
         return self.tokens * self.spec.model.architecture.d_model * self.itemsize
 
-    @property
+    @cached_property
     def blocks(self) -> list[int]:
         """Kept by each block, first to last."""
         routed = self.spec.routed_blocks
@@ -147,7 +148,7 @@ class Pass:
     def _scores(self) -> int:
         return self.tokens * self._heads * self.spec.model.sequence_length
 
-    @property
+    @cached_property
     def attention(self) -> int:
         return sum(part.size for part in self.attention_parts)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from math import prod
 
 from routelaw.specs.layout import Layout
@@ -134,6 +135,7 @@ def sharded(parts: Sequence[Sequence[ParameterShape]], layout: Layout, rank: int
     return ShardedModel(tuple(of(part, False) for part in parts), tuple(of(part, True) for part in parts[1:]))
 
 
+@cache
 def shard(shape: tuple[int, ...], processes: int, place: int) -> Shard:
     dimension = shard_dimension(shape, processes)
     length, across = shape[dimension], prod(shape) // shape[dimension]

@@ -145,7 +145,7 @@ def select_points(
     ['15M', '60M']
     """
     router = canonical_router(router)
-    _one_source(table)
+    check_one_source(table)
     frame = _rows_of(table, router, target, include_dense)
     left_out: list[str] = []
     frame = _one_corpus(frame, left_out)
@@ -224,7 +224,7 @@ def _rows_of(table: RunTable, router: str, target: str, include_dense: bool) -> 
     )
 
 
-def _one_source(table: RunTable) -> None:
+def check_one_source(table: RunTable) -> None:
     """Tables put together by `runs export --all` say whose a run is: no law holds for several corpora and recipes."""
     names = [str(name) for name in table.frame[SOURCE].unique()] if SOURCE in table.frame else []
     if len(names) > 1:

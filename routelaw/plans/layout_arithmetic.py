@@ -6,11 +6,11 @@ from collections import Counter
 from dataclasses import dataclass
 
 from routelaw.costs.activations import Pass
+from routelaw.costs.layouts import LayoutPlan, LayoutRanking
 from routelaw.costs.memory import CUDA_CONTEXT, ITEMSIZE
 from routelaw.costs.parameters import ParameterShape, Shard, hash_tables, model_parameters, sharded
 from routelaw.costs.step_time import ASSIGNMENT_SECONDS, FORWARD_AND_BACKWARD, ON_CPU, ON_GPU
 from routelaw.formatting import byte_size
-from routelaw.plans.layouts import LayoutPlan, LayoutRanking
 from routelaw.specs.layout import Layout
 from routelaw.specs.run import RunSpec
 

@@ -20,6 +20,7 @@ single one at L/2.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 from routelaw.errors import InputError
 from routelaw.specs.names import DENSE, canonical_router
@@ -210,6 +211,7 @@ def canonical_placement(placement: str) -> str:
     return placement if placement in PLACEMENTS else ",".join(str(block) for block in sorted(_listed(placement)))
 
 
+@cache
 def routed_positions(blocks: int, routing_frequency: float, placement: str = "even") -> tuple[int, ...]:
     """Block numbers, from 1, in order."""
     n = routed_blocks(blocks, routing_frequency)

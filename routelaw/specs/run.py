@@ -20,7 +20,7 @@ from typing import Any
 from routelaw.errors import InputError
 from routelaw.specs.consistency import check
 from routelaw.specs.counting import Architecture, Counts, canonical_placement, count, routed_positions
-from routelaw.specs.layout import Layout
+from routelaw.specs.layout import GIVEN, Layout
 from routelaw.specs.names import DENSE, canonical_router
 from routelaw.specs.recipes import recipe_named
 from routelaw.specs.sizes import size_label
@@ -267,6 +267,12 @@ class ExecutionSpec:
     """Blocks keep only their input and are computed again in the backward pass: a forward pass more, for memory."""
     compile: str = "auto"
     """auto, off, blocks or step: what torch compiles (training/compiling.py)."""
+    layout: str = "given"
+    """given: by data, expert and tensor; auto: these and micro_batches are chosen as `routelaw plan layout` does."""
+    device_kind: str | None = None
+    """auto: the devices that a layout is planned for, such as a100 or h100; the GPUs of this machine unless given."""
+    devices: int | None = None
+    """auto: how many of them; as many as there are unless given."""
     data: int = 1
     """Processes, or groups of them, that each train on a part of the batch."""
     expert: int = 1
@@ -277,7 +283,10 @@ class ExecutionSpec:
     """Seconds that a run of several processes may stand still before it ends and says which of them is to blame."""
 
     @property
-    def layout(self) -> Layout:
+    def processes(self) -> Layout:
+        """How many there are, and how they share the work."""
+        if self.layout != GIVEN:
+            raise InputError(f'the layout is "{self.layout}": it has to be chosen before anything is reckoned with it.')
         return Layout(self.data, self.expert, self.tensor)
 
 

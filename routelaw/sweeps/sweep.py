@@ -59,6 +59,13 @@ class PlannedRun:
     corpus: Path
     others: Mapping[str, Path]
     """Evaluated beside the validation split."""
+    missing: tuple[Path, ...] = ()
+    """Those of its corpora that are not there. It can be priced all the same, and not trained."""
+
+    @property
+    def run_id(self) -> str | None:
+        """None where its corpus is not there: what it holds is part of what a run is."""
+        return None if self.corpus in self.missing else self.spec.run_id
 
 
 @dataclass(frozen=True)
@@ -94,15 +101,16 @@ def read_sweep(
     path: Path,
     *,
     overrides: Mapping[str, Any] | None = None,
-    opened: Callable[[str | Path], Corpus] = open_corpus,
+    opened: Callable[[str | Path], Corpus | None] = open_corpus,
 ) -> Sweep:
-    """Read and expand a sweep file. `overrides` (by dotted name) win over everything in it."""
+    """Read and expand a sweep file. `overrides` (by dotted name) win over everything in it. `opened` gives None for a
+    corpus that may be missing and is."""
     tables, rules, grids = _read(path)
     study = tables.pop("study", "")
     if not grids:
         grids = [{}]
     runs: dict[str, PlannedRun] = {}
-    corpora: dict[str, Corpus] = {}
+    corpora: dict[str, Corpus | None] = {}
     count = 0
     for number, grid in enumerate(grids, start=1):
         where = f"{path} grid {number}" if len(grids) > 1 else str(path)
@@ -166,7 +174,7 @@ def _put_own(tables: Tables, content: Mapping[str, Any], path: Path) -> None:
 
 
 def _planned(
-    values: Tables, corpora: dict[str, Corpus], opened: Callable[[str | Path], Corpus], where: str
+    values: Tables, corpora: dict[str, Corpus | None], opened: Callable[[str | Path], Corpus | None], where: str
 ) -> PlannedRun:
     corpus = values.pop("corpus", None)
     if corpus is None:
@@ -176,13 +184,20 @@ def _planned(
         if path not in corpora:
             corpora[path] = opened(path)
     execution = from_mapping(ExecutionSpec, values.pop("execution", {}), f"{where} [execution]")
-    if isinstance(model := values.setdefault("model", {}), dict):
-        model.setdefault("vocabulary", corpora[corpus].vocabulary)
+    found = corpora[corpus]
+    if isinstance(model := values.setdefault("model", {}), dict) and "vocabulary" not in model:
+        if found is None:
+            raise InputError(
+                f"{where}: {corpus} is not there, and the vocabulary would be read from it: say it, "
+                "as in --set model.vocabulary=32000, or build the corpus."
+            )
+        model["vocabulary"] = found.vocabulary
     try:
-        spec = run_spec(values, corpora[corpus].id, where)
+        spec = run_spec(values, found.id if found else f"{corpus} is not there", where)
     except InputError as error:
         raise InputError(str(error) if str(error).startswith(where) else f"{where}: {error}") from None
-    return PlannedRun(spec, execution, Path(corpus), {name: Path(path) for name, path in others.items()})
+    missing = tuple(Path(path) for path in (corpus, *others.values()) if corpora[path] is None)
+    return PlannedRun(spec, execution, Path(corpus), {name: Path(path) for name, path in others.items()}, missing)
 
 
 def _check_names(grid: Any, where: str) -> None:

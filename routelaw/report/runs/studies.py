@@ -76,8 +76,7 @@ def _draw(study: Study, table: RunTable, folder: Path, address: str) -> tuple[li
     pictures, not_drawn = [], {}
     folder.mkdir(parents=True, exist_ok=True)
     for name in study.figures:
-        if (figure := known.get(name)) is None:
-            continue
+        figure = known[name]
         try:
             paths = figure.save(table, folder)
         except (CannotDraw, InputError) as error:
