@@ -12,6 +12,7 @@ from routelaw.report.runs.analysis import Analysis
 from routelaw.report.runs.chart_data import explorer_data
 from routelaw.report.runs.data import OWN, ReportData, RunRow
 from routelaw.report.runs.law_text import law_blocks, ranking_grid
+from routelaw.report.runs.paper_figures import PaperFigures, paper_figure_blocks
 from routelaw.report.runs.summary import comparison_text, facts, gains, scale, trained
 from routelaw.report.runs.training import HeatMaps
 
@@ -39,9 +40,10 @@ class Source:
     """Load of experts over training."""
     tables: Sequence[str] = field(default=())
     figures: Sequence[str] = field(default=())
+    paper_figures: PaperFigures = field(default_factory=PaperFigures)
 
-    def with_files(self, tables: Sequence[str], figures: Sequence[str]) -> Source:
-        return replace(self, tables=tables, figures=figures)
+    def with_files(self, tables: Sequence[str], figures: Sequence[str], paper_figures: PaperFigures) -> Source:
+        return replace(self, tables=tables, figures=figures, paper_figures=paper_figures)
 
     def address(self, kind: str, name: str) -> str:
         return "/".join(part for part in (kind, self.place, name) if part)
@@ -96,6 +98,8 @@ def _parts(source: Source) -> Parts:
     parts.append(("Training curves", source.anchor("curves"), _curves(source)))
     if source.report_data.name == OWN:
         parts.append(("Expert load and drops", source.anchor("load"), _load(source)))
+    figures = paper_figure_blocks(source.paper_figures, source.anchor, lambda name: source.address("figures", name))
+    parts.append(("Figures of the paper", source.anchor("paper-figures"), figures))
     return [(title, anchor, blocks) for title, anchor, blocks in parts if blocks]
 
 
