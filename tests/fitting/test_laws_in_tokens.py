@@ -219,7 +219,7 @@ def test_a_parameter_that_never_moved_is_called_that() -> None:
         inputs = ("active_params",)
         parameters = (Parameter("a", "slope", -1, 0, starts=(-0.05,)), Parameter("d", "level", 0, 9, starts=(1.0,)))
 
-        def log_loss(self, params_BP, x):  # noqa: ANN001, ANN202
+        def log_loss(self, params_BP, x):
             return params_BP[:, :1] * np.log10(x["active_params"]) + np.round(params_BP[:, 1:], 0)
 
     fit = fit_law(Stuck(), select_points(drawn(noise=0.01, lengths=(1e10,)), "dense"))
