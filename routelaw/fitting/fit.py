@@ -98,9 +98,7 @@ def _unmoved(law: Law, params_P: Array) -> list[str]:
     if not stuck:
         return []
     are, them = ("are", "them") if len(stuck) > 1 else ("is", "it")
-    return [
-        f"{' and '.join(stuck)} {are} where the search began: the data say nothing of {them}."
-    ]
+    return [f"{' and '.join(stuck)} {are} where the search began: the data say nothing of {them}."]
 
 
 def solve(

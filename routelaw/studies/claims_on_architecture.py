@@ -87,6 +87,8 @@ def one_expert_on_front(runs: StudyRuns) -> Outcome:
     groups = {f"K = {k} with E = {e}": g for (k, e), g in excess.groupby(["k", "experts"])}
     name, effect = weakest({name: partial(_mean_excess, g, noise) for name, g in groups.items()})
     effect = effect.scaled(PERCENT)
+    if any(noise(size) != runs.noise(size) for size in set(excess["size"])):
+        effect = replace(effect, basis=effect.basis.replace("seed noise", "the scatter about smooth curves"))
     means = "; ".join(f"{n}: {PERCENT * g['excess'].mean():+.2f} %" for n, g in groups.items())
     return effect, effect.verdict(), f"Lowest: {name}. {means}."
 

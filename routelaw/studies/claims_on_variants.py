@@ -288,10 +288,10 @@ def helps_at_largest(runs: StudyRuns) -> Outcome:
     own = routed[routed["size"] == size]
     noise = runs.noise(str(size))
     gains = own["gain"].to_numpy()
-    why = f"{size}, {runs.active_params[str(size)]:.3g} active parameters: " + ", ".join(
-        f"{router_label(r)} with E = {e} {PERCENT * g:+.2f} %"
-        for r, e, g in zip(own["router"], own["experts"], gains, strict=True)
-    )
+    gained = sorted(zip(gains, own["router"], own["experts"], strict=True))
+    said = dict.fromkeys(f"{router_label(r)} with E = {e} {PERCENT * g:+.2f} %" for g, r, e in (gained[0], gained[-1]))
+    models = f"{len(own)} routed model{'s' if len(own) > 1 else ''}"
+    why = f"{size}, {runs.active_params[str(size)]:.3g} active parameters, {models}: {' to '.join(said)}"
     if noise is None:
         return (
             Effect(float(gains.mean()) * PERCENT),

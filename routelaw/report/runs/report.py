@@ -25,6 +25,7 @@ from routelaw.report.runs.static_figures import draw_static_figures
 from routelaw.report.runs.studies import FOLDER, report_studies
 from routelaw.report.runs.tables import run_table_data, summary_of, write_tables
 from routelaw.report.runs.training import Log, curve_data, evenly, heat_map_data, sampled_log, technique_keys
+from routelaw.report.runs.transfer import transfer_of, write_transfer_tables
 from routelaw.runs.folders import LOG
 from routelaw.runs.store import Store
 from routelaw.specs.names import known_study, nearest_hint
@@ -61,6 +62,7 @@ def report_steps(
             for kind in ("tables", "figures"):
                 (folder / kind / name).mkdir(parents=True)
             tables = write_tables(source.rows, source.analysis, folder / "tables" / name)
+            tables += write_transfer_tables(source.transfer, folder / "tables" / name)
             yield ReportProgress(done + 2, total, f"figures of {report_data.source}")
             figures = draw_static_figures(source, folder / "figures" / name)
             address = source.address("figures", FOLDER)
@@ -96,10 +98,11 @@ def _source(
     read = (rows[i] for i in evenly(len(rows), MOST_LOGS))
     with without_collection():
         logs = {row.run_id: sampled_log(row.folder / LOG) for row in read if row.folder is not None}
-    used, analysis = target, None
+    used, analysis, transfer = target, None, None
     if report_data.comparable is not None:
         used = _target(report_data, target)
         analysis = analyse(report_data.comparable, used, law=law, own_laws=own_laws)
+        transfer = transfer_of(report_data.comparable, analysis)
     looks = analysis.looks if analysis else {}
     source = Source(
         report_data,
@@ -108,6 +111,7 @@ def _source(
         used,
         target,
         analysis,
+        transfer,
         curve_data(rows, report_data.table, used, logs, technique_keys(analysis), looks),
         heat_map_data(rows, logs),
     )
