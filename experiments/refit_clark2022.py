@@ -2,9 +2,9 @@
 
     python experiments/refit_clark2022.py [TABLE]
 
-Cost: seconds. Writes routelaw/plans/clark2022_fits.json, the law fitted to the paper's released losses. The paper prints three digits
-of each coefficient, which do not decide what the losses decide. The table is the released one (`routelaw data fetch`)
-unless another path to it is given.
+Cost: seconds. Writes routelaw/plans/clark2022_fits.json, the law fitted to the paper's released losses. The paper
+prints three digits of each coefficient, which do not decide what the losses decide. The table is the released one
+(`routelaw data fetch`) unless another path to it is given.
 """
 
 from __future__ import annotations

@@ -131,9 +131,10 @@ def test_one_length_does_not_determine_a_law_in_tokens() -> None:
 def test_embeddings_are_not_guessed() -> None:
     table = drawn()
     frame = table.frame.assign(router="hash", experts=np.tile([2, 4, 8, 16], 6))
+    law = get_law("ludziejewski2025-tokens")
+    points = select_points(RunTable.from_frame(frame, "x"), "hash", law)
     with pytest.raises(InputError, match="needs the column embedding_params"):
-        law = get_law("ludziejewski2025-tokens")
-        fit_law(law, select_points(RunTable.from_frame(frame, "x"), "hash", law))
+        fit_law(law, points)
 
 
 def test_what_is_held_out_is_what_is_furthest() -> None:
