@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 from drawn import Run, runs_of
 
+from routelaw.figures import all_figures
 from routelaw.fitting.claims import FAILS, HOLDS, OPEN
 from routelaw.fitting.matched_runs import PERCENT
 from routelaw.studies.paper import STUDIES, get_study
@@ -156,6 +157,11 @@ def test_without_its_runs_nothing_can_be_told(study) -> None:
         assert {claim.verdict for claim in judged.claims} == {OPEN}
         assert all(claim.why for claim in judged.claims)
     assert any("No dense run" in note for note in judged.notes)
+
+
+def test_every_study_has_figures_that_there_are() -> None:
+    known = {figure.name for figure in all_figures()}
+    assert all(study.figures and set(study.figures) <= known for study in STUDIES)
 
 
 @pytest.mark.parametrize("study", STUDIES, ids=lambda study: study.name)
