@@ -140,6 +140,18 @@ def test_the_largest_size_is_judged_by_seeds_of_smaller_ones() -> None:
     assert "No seeds" in alone.why
 
 
+def test_one_block_has_nothing_to_share() -> None:
+    """Its losses are equal to the last digit, and would pull the mean to zero."""
+    made = pairs({"router": "s-base", "variant": "shared_decisions"}, {"router": "s-base"}, {"router": "hash"})(EFFECT)
+    one = {"routing_frequency": 0.25}
+    alone = [Run(r, s, e, variant=v, **one) for s, e in cells()
+             for r, v in (("s-base", "shared_decisions"), ("s-base", ""), ("hash", ""))]  # fmt: skip
+    for name, value in (("shared decisions", PERCENT * EFFECT), ("shared hash", None)):
+        found = verdict("shared-decisions", name, [*made, *alone], noise=0.0)
+        assert "8 pairs" in found.why
+        assert value is None or found.ours.value == pytest.approx(value)
+
+
 def test_lengths_are_not_mixed() -> None:
     """A longer run of one kind beside shorter ones of the other is no pair."""
     made = pairs({"router": "hash", "variant": "permuted"}, {"router": "hash"})(0.0)
