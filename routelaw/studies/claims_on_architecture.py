@@ -181,9 +181,11 @@ def halving_k_doubles_speed(runs: StudyRuns) -> Outcome:
 
 
 def deciding_anew(runs: StudyRuns) -> Outcome:
-    """S-BASE whose first routed block decides for all, against S-BASE, at equal size, E and R. Holds if the interval of
-    the mean difference lies above zero, does not hold if below."""
+    """S-BASE whose first routed block decides for all, against S-BASE, at equal size, E and R; not where losses are
+    equal to the last digit, since one routed block has nothing to share. Holds if the interval of the mean difference
+    lies above zero, does not hold if below."""
     gap = runs.beside_usual(ROUTER, "shared_decisions", ("k", "routing_frequency"))
+    gap = gap[gap != 0]
     if gap.empty:
         return NOT_TRAINED
     effect = runs.mean_gap(gap).scaled(PERCENT)

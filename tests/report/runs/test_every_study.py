@@ -45,8 +45,7 @@ def logs_of(store: Path) -> Mapping[str, Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("file", FILES)
-@pytest.mark.parametrize("steps", [20, None], ids=["20 steps", "all steps"])
+@pytest.mark.parametrize(("file", "steps"), [*((file, 20) for file in FILES), ("lengths", None)])
 def test_ends_with_its_figure_and_verdicts(folder: Path, tmp_path: Path, file: str, steps: int | None) -> None:
     sweep = cut(folder, file, **({"train.steps": steps} if steps else {}))
     specs = [run.spec for run in sweep.runs]
