@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from routelaw.plans.literature import published
     from routelaw.plans.predictor import Predictor
     from routelaw.report.runs.report import write_report
+    from routelaw.routers.description import RouterDescription, RouterOption, describe_router, describe_routers
     from routelaw.routers.router import load_router
     from routelaw.runs.files import read_runs, write_runs
     from routelaw.runs.filters import best_of, where
@@ -89,6 +90,10 @@ _HOME = {
     "Plan": "plans.budget",
     "plan": "plans.budget",
     "write_report": "report.runs.report",
+    "RouterDescription": "routers.description",
+    "RouterOption": "routers.description",
+    "describe_router": "routers.description",
+    "describe_routers": "routers.description",
     "load_router": "routers.router",
     "read_runs": "runs.files",
     "write_runs": "runs.files",
@@ -114,12 +119,13 @@ _HOME = {
 }
 __all__ = [
     "PAPER_SIZES", "Budget", "Comparison", "Corpus", "CriticalBatch", "Fit", "FitReport", "InputError", "Law",
-    "ModelSpec", "Parameter", "Plan", "Points", "PowerSum", "Predictor", "Ray", "Reading", "RouterSpec", "Run",
-    "RunSpec", "RunTable", "Store", "Sweep", "SweepTraining", "TrainSpec", "Training", "all_laws", "best_models",
-    "best_of", "build_corpus", "coefficient", "compare", "compare_routers", "converged_loss", "count", "equivalents",
+    "ModelSpec", "Parameter", "Plan", "Points", "PowerSum", "Predictor", "Ray", "Reading", "RouterDescription",
+    "RouterOption", "RouterSpec", "Run", "RunSpec", "RunTable", "Store", "Sweep", "SweepTraining", "TrainSpec",
+    "Training", "all_laws", "best_models", "best_of", "build_corpus", "coefficient", "compare",
+    "compare_routers", "converged_loss", "count", "describe_router", "describe_routers", "equivalents",
     "fit_law", "get_law", "get_size", "judge", "load_law", "load_router", "load_sweep", "open_corpus", "plan",
-    "published", "rank_laws", "read_runs", "run_sweep", "scale", "select_points", "train", "where", "write_report",
-    "write_runs",
+    "published", "rank_laws", "read_runs", "run_sweep", "scale", "select_points", "train", "where",
+    "write_report", "write_runs",
 ]  # fmt: skip
 __version__ = "0.1.0"
 

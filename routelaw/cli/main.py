@@ -22,6 +22,7 @@ from routelaw.cli import (
     fit,
     plan,
     report,
+    routers,
     runs,
     sweep,
     train,
@@ -55,6 +56,7 @@ app.command(short_help="A page on a store or a table of losses")(report.report)
 app.command("eval", short_help="Likelihood of texts under a run")(evaluate.evaluate)
 app.command(short_help="How fast it is here, against baselines")(bench.bench)
 app.command(short_help="Parameters and FLOPs of a model, exactly")(count.count)
+app.command(short_help="Routing techniques and their options")(routers.routers)
 app.add_typer(corpus.app, name="corpus", short_help="Turn text into tokens")
 app.add_typer(data.app, name="data", short_help="The losses released with the paper")
 app.command(short_help="Tiny models, their laws and a page, in minutes")(demo.demo)
