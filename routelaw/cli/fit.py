@@ -162,9 +162,9 @@ def _show(judged: FitReport, notes: tuple[str, ...]) -> None:
         ends = judged.intervals.get(name)
         parameters.add_row(name, number(value), known(ends), meanings[name])
     v = judged.validation
-    errors = table("", "error in log10 L, ×1e-4", "in sample", "leave one out", "leave size out", "largest size out")
-    ends = (v.in_sample, v.leave_one_out, v.leave_size_out, v.largest_size_out)
-    errors.add_row("", *(error_e4(e) for e in ends))
+    names = [name.replace("_", " ") for name in v.errors]
+    errors = table("", "error in log10 L, ×1e-4", *names)
+    errors.add_row("", *(error_e4(e) for e in v.errors.values()))
     show(parameters, errors)
     at_a_point = {name: value for name, value in judged.derived.items() if name not in constants}
     if at_a_point:

@@ -43,6 +43,9 @@ def sweep(
     set_: Annotated[
         list[str] | None, typer.Option("--set", help="Any field, for all runs: train.steps=100 (repeatable).")
     ] = None,
+    smallest: Annotated[
+        int | None, typer.Option(min=1, help="Only the runs of so many of the smallest sizes: to try a sweep.")
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only say what would run, and what it would take.")
     ] = False,
@@ -104,7 +107,9 @@ def sweep(
         }
     )
     settings, plugins = settings_of(set_ or []), plugin or []
-    planned = load_sweep(file, corpus=corpus, settings=settings, plugins=plugins, may_lack_corpus=dry_run)
+    planned = load_sweep(
+        file, corpus=corpus, settings=settings, plugins=plugins, smallest=smallest, may_lack_corpus=dry_run
+    )
     kept = Store(store)
     ray = None
     if backend == "ray":

@@ -19,6 +19,10 @@ Error = Literal["squared", "huber"]
 HUBER_DELTA = 1e-3 / float(LN10)
 """Residuals of log10 L beyond this count linearly: 1e-3 of the natural logarithm, as Hoffmann et al. 2022 have it."""
 RANK_TOLERANCE = 1e-8
+SAME_AS_START = 1e-9
+"""Relative distance of a parameter from one of its starting values within which it has not moved."""
+EXACT_FIT = 1e-9
+"""RMSLE below which a law passes through all points, and may well lie at a starting value."""
 RESAMPLE_SEARCHES = 2
 """Starts of its own that each resample follows, beside the optimum of the whole data."""
 
@@ -81,8 +85,20 @@ def fit_law(law: str | Law, points: Points, *, error: Error = "squared") -> Fit:
     residual_N = law.log_loss(params_P[None], points.x)[0] - points.log_loss
     rmsle = float(np.sqrt(np.average(residual_N**2, weights=points.weight)))
     status, warnings = fit_status(law, points, search_P, bool(converged_R[0]))
+    if rmsle > EXACT_FIT:
+        warnings = (*warnings, *_unmoved(law, params_P))
     params = {name: float(v) for name, v in zip(law.names, params_P, strict=True)}
     return Fit(law, points, params, rmsle, status, error, (*points.warnings, *warnings), search_P)
+
+
+def _unmoved(law: Law, params_P: Array) -> list[str]:
+    """A warning where parameters end exactly where the search began: it did not move them, or they do nothing."""
+    places = zip(law.parameters, params_P, strict=True)
+    stuck = [p.name for p, value in places if np.isclose(value, p.starts, rtol=SAME_AS_START, atol=0.0).any()]
+    if not stuck:
+        return []
+    are, them = ("are", "them") if len(stuck) > 1 else ("is", "it")
+    return [f"{' and '.join(stuck)} {are} where the search began: the data say nothing of {them}."]
 
 
 def solve(

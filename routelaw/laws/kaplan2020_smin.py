@@ -2,9 +2,10 @@
 
 The S of Kaplan's law is S_min, the fewest steps that reach the loss, at a batch far above the critical one
 (routelaw/laws/critical_batch.py); law kaplan2020 takes the plain step. B is tokens over steps of the run table. B_*
-and α_B are Kaplan's, since runs of one batch size cannot determine them. B_crit depends on L, so the formula is an
-equation for L, with one solution where α_S ≥ 0. Kaplan et al. put the measured loss there, which lets the error of a
-measurement into its own prediction; here it is the loss predicted.
+and α_B are Kaplan's, since runs of one batch size cannot determine them; `InMinSteps(CriticalBatch(…))` is the law
+with others. B_crit depends on L, so the formula is an equation for L, with one solution where α_S ≥ 0. Kaplan et al.
+put the measured loss there, which lets the error of a measurement into its own prediction; here it is the predicted
+loss.
 
 With y = ln L the equation is y = ln(A + D·(1 + r)^α_S), where A and D are the two powers at the plain step and
 r = B_crit/B. The right side falls and is convex in y, so Newton's steps from any start find the solution.

@@ -102,6 +102,7 @@ class PowerSum(Law):
     along_training: bool = False
     searches: int = 12
     constants: tuple[Constant, ...] = ()
+    """What follows from the parameters and is reported with them."""
     parameters: tuple[Parameter, ...] = field(init=False)
 
     def __post_init__(self) -> None:

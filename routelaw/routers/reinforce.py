@@ -104,7 +104,8 @@ class Reinforce(Router):
         temperature: float = 1.0
         """Logits are divided by it before the softmax."""
         nucleus: float = 0.9
-        """Share of probability that variants S and BS sample from."""
+        """Share of probability that variants S and BS sample from. 0.9 of a policy that is still even over fewer
+        than ten experts is all of them."""
         importance: bool = False
         """Variants S and BS: weight each action by π over the probability it was drawn with."""
         policy_weight: float | None = None

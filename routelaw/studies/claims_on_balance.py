@@ -19,7 +19,7 @@ from routelaw.fitting.matched_runs import PERCENT, VALIDATION
 from routelaw.fitting.noise import NoiseFloor
 from routelaw.laws.law import Array
 from routelaw.runs.variants import parts_of
-from routelaw.studies.study_runs import WEIGHTS, StudyRuns
+from routelaw.studies.study_runs import WEIGHT_DEFAULTS, WEIGHTS, StudyRuns
 
 LOSS, EXCESS, DROPS = f"log_{VALIDATION}", "oversubscribed", "dropped"
 CROSSED = "rl-r"
@@ -39,14 +39,21 @@ def weighted(runs: StudyRuns) -> pd.DataFrame:
     """Runs of which nothing but balance and entropy weights was varied, with the loss and how tokens were spread."""
     rows = runs.usual_shape
     rows = rows[rows["balance"].notna() & rows["variant"].map(lambda v: set(parts_of(v)) <= WEIGHTS)]
+    rows = rows[_is_usual(rows, "policy")]
     return rows.assign(**{name: rows["run_id"].map(runs.spreads[name]).astype(float) for name in (EXCESS, DROPS)})
+
+
+def _is_usual(rows: pd.DataFrame, weight: str) -> pd.Series:
+    """Where a weight is the technique's usual one: that of the runs without a variant, or its default."""
+    plain = rows[rows["variant"] == ""].groupby("router")[weight].first()
+    usual = rows["router"].map(plain).fillna(rows["router"].map(WEIGHT_DEFAULTS[weight])).astype(float)
+    return rows[weight].isna() | np.isclose(rows[weight].astype(float), usual)
 
 
 def by_balance(runs: StudyRuns, column: str = LOSS) -> pd.DataFrame:
     """A column by (router, size, E) and balance weight, at the usual entropy weight; seeds averaged."""
     rows = weighted(runs)
-    usual_entropy = rows[rows["variant"] == ""].groupby("router")["entropy"].first()
-    usual = rows["entropy"].isna() | np.isclose(rows["entropy"], rows["router"].map(usual_entropy).astype(float))
+    usual = _is_usual(rows, "entropy")
     return rows[usual].groupby([*PLACE, "balance"])[column].mean().unstack("balance")
 
 

@@ -195,7 +195,7 @@ def baseline_best(runs: StudyRuns) -> Outcome:
     intervals above zero; does not hold if one lies below with an interval that allows for their number."""
     known = sorted(set(runs.one_length["variant"][runs.one_length["router"] == "rl-r"]))
     others = [v for v in known if {"variant"} <= set(parts_of(v)) <= {"variant", "reward", "entropy_weight"}]
-    gaps = {v: gap for v in others if len(gap := runs.beside_usual("rl-r", v))}
+    gaps = {v: gap for v in others if len(gap := runs.beside_usual("rl-r", v, ("k", "routing_frequency")))}
     if not gaps:
         return NOT_TRAINED
     name, effect = weakest({v: partial(runs.mean_gap, g) for v, g in gaps.items()})

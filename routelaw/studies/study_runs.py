@@ -11,7 +11,7 @@ from typing import Self
 import pandas as pd
 
 from routelaw.figures.loss_curves import routed_techniques
-from routelaw.fitting.matched_runs import MatchedRuns
+from routelaw.fitting.matched_runs import VALIDATION, MatchedRuns
 from routelaw.runs.table import RunTable
 from routelaw.runs.variants import DEFAULT, parts_of, relative_to_usual
 
@@ -24,7 +24,7 @@ ENTROPY_DEFAULTS = {"rl-r": 5e-4}
 POLICY_DEFAULTS = {"rl-r": 1e-2}
 WEIGHT_DEFAULTS = {"balance": BALANCE_DEFAULTS, "entropy": ENTROPY_DEFAULTS, "policy": POLICY_DEFAULTS}
 """A column of the weights of each run, and what it is by default."""
-WEIGHTS = {"balance_weight", "entropy_weight"}
+WEIGHTS = {"balance_weight", "entropy_weight", "policy_weight"}
 SPREAD = ["oversubscribed", "dropped", "router_entropy"]
 LAST_PART = 0.8
 """Share of a run's steps after which the spread of tokens is averaged."""
@@ -39,11 +39,20 @@ class StudyRuns(MatchedRuns):
     speeds: pd.DataFrame | None = None
     """run_id and tokens_per_second of models trained by themselves."""
 
+    notes: tuple[str, ...] = ()
+    """What was taken for usual, a sentence each."""
+
     @classmethod
-    def of(cls, table: RunTable, routing: pd.DataFrame | None = None) -> Self:
-        """The runs of any table: variants as differences from what is usual in it, weights in columns."""
-        usual = relative_to_usual(table)
-        return cls(replace(usual, frame=with_weights(usual.frame, table.frame["variant"])), routing=routing)
+    def of(cls, table: RunTable, target: str = VALIDATION, routing: pd.DataFrame | None = None) -> Self:
+        """The runs of any table: variants as differences from what is usual in it, weights in columns, and the loss
+        asked for in the place of the validation loss."""
+        relative = relative_to_usual(table)
+        notes = relative.notes[len(table.notes) :]
+        frame = with_weights(relative.frame, table.frame["variant"])
+        if target != VALIDATION:
+            frame[VALIDATION] = frame[target]
+            notes = (*notes, f"Judged on {target}.")
+        return cls(replace(relative, frame=frame), routing=routing, notes=notes)
 
     @property
     def routers(self) -> list[str]:

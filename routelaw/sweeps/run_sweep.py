@@ -24,7 +24,7 @@ from routelaw.sweeps.chosen_layout import execution_here, named_cluster
 from routelaw.sweeps.estimate.sweep_estimate import SweepEstimate, estimate_sweep, too_large
 from routelaw.sweeps.local import Machine
 from routelaw.sweeps.progress import Event, RunFailed, SweepProgress, Watch, work
-from routelaw.sweeps.sweep import PlannedRun, Sweep, read_sweep
+from routelaw.sweeps.sweep import PlannedRun, Sweep, read_sweep, smallest_sizes
 from routelaw.sweeps.task import Task
 from routelaw.training.run import check_run, check_without_corpus
 
@@ -53,13 +53,14 @@ def load_sweep(
     corpus: str | Path | None = None,
     settings: Mapping[str, Any] | None = None,
     plugins: Sequence[str | Path] = (),
+    smallest: int | None = None,
     may_lack_corpus: bool = False,
 ) -> Sweep:
     """Read a sweep file, with everything checked that would otherwise fail when a run's turn comes.
 
-    `settings` (by dotted name) and `corpus` win over everything in the file. `plugins` are Python files that register
-    routers: code, so only what you trust. With `may_lack_corpus` a corpus need not be there: such a sweep can be
-    priced, and not trained.
+    `settings` (by dotted name) and `corpus` win over everything in the file; `smallest` takes the runs of that many of
+    its smallest sizes alone. `plugins` are Python files that register routers: code, so only what you trust. With
+    `may_lack_corpus` a corpus need not be there: such a sweep can be priced, and not trained.
 
     >>> sweep = rl.load_sweep("sweep.toml", settings={"train.seed": 0})
     >>> [run.spec.router.name for run in sweep.runs]
@@ -74,6 +75,8 @@ def load_sweep(
         load_router(Path(plugin))
     overrides = {**(settings or {}), **({} if corpus is None else {"corpus": str(corpus)})}
     sweep = read_sweep(Path(file), overrides=overrides, opened=lambda path: opened(str(path)))
+    if smallest is not None:
+        sweep = smallest_sizes(sweep, smallest)
     for run in sweep.runs:
         corpora = {"validation": opened(str(run.corpus))}
         corpora |= {name: opened(str(path)) for name, path in run.others.items()}
@@ -132,9 +135,12 @@ class SweepTraining:
         """What happens, as it happens. Longest runs first: the last minutes are then not spent on a single one. Where
         nothing is missing no worker is started."""
         missing = self.missing
+        if missing:
+            self.store.check_writable()
+        if self.sweep.study:
+            self.store.record_study(self.sweep.study, self.sweep.source)
         if not missing:
             return _nothing()
-        self.store.check_writable()
         self._refuse_other_names()
         self._report_leases_dated_ahead()
         runs = sorted(missing, key=lambda run: -work(run.spec))

@@ -171,7 +171,7 @@ def evaluate_store(
         yield from map(evaluate_run, plan.tasks)
         return
     jobs = min(jobs, len(plan.tasks))
-    each = threads or max(1, (os.cpu_count() or 1) // jobs)
+    each = threads or max(1, len(os.sched_getaffinity(0)) // jobs)
     pool = ProcessPoolExecutor(jobs, get_context("spawn"), _start_worker, (each, tuple(plugins)))
     try:
         for future in as_completed([pool.submit(evaluate_run, task) for task in plan.tasks]):

@@ -12,8 +12,10 @@ from typing import Any
 
 import pytest
 
+from routelaw.files import read_toml
 from routelaw.routers.router import router_class
 from routelaw.runs.table import RunTable
+from routelaw.specs.names import STUDIES
 from routelaw.specs.run import RunSpec
 from routelaw.specs.sizes import MINIATURE_SIZES, PAPER_SIZES, get_size
 from routelaw.sweeps.sweep import PlannedRun, read_sweep
@@ -255,3 +257,9 @@ def test_miniatures_keep_the_order_of_what_they_stand_for(expand: Expand) -> Non
     assert all(large.router.name == small.router.name for large, small in pairs)
     named = {get_size(name) for name in ("0.2M", "0.5M", "0.8M", "2M", "3M", "8M")}
     assert {small.model.architecture for _, small in pairs} == named
+
+
+def test_every_file_says_which_study_it_is() -> None:
+    files = {name: read_toml(EXPERIMENTS / f"{name}.toml")["study"] for name in RUNS}
+    assert sorted(files.values()) == sorted(set(STUDIES) - {"transfer"}), "transfer is main, evaluated on other texts"
+    assert not any("study" in read_toml(EXPERIMENTS / f"{base}.toml") for base in BASES)
