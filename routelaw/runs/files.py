@@ -114,7 +114,9 @@ def _from_json_lines(content: bytes, source: str) -> pd.DataFrame:
         try:
             row = json.loads(line)
         except (ValueError, RecursionError):
-            raise InputError(f"{source}: line {number} is not a JSON object; one run stands on each line.") from None
+            raise InputError(
+                f"{source}: JSON that is not one run a line (line {number} is no object by itself)."
+            ) from None
         if not isinstance(row, dict) or any(isinstance(cell, dict | list) for cell in row.values()):
             raise InputError(f"{source}: line {number} is not a flat JSON object of numbers and texts.")
         rows.append(row)

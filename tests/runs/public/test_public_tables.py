@@ -126,7 +126,7 @@ def test_json_lines(tmp_path: Path) -> None:
     path.write_text("\n".join(json.dumps(row) for row in rows) + "\n")
     assert read_runs(path).frame["run_id"].tolist() == ["r0", "r1", "r2"]
     path.write_text(json.dumps(rows[0]) + "\n{broken\n")
-    with pytest.raises(InputError, match="line 2 is not a JSON object"):
+    with pytest.raises(InputError, match="line 2 is no object by itself"):
         read_runs(path)
     path.write_text(json.dumps(rows[0] | {"experts": [4]}) + "\n")
     with pytest.raises(InputError, match="line 1 is not a flat JSON object"):
