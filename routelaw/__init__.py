@@ -32,11 +32,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from routelaw.corpus import Corpus, Reading, build_corpus, open_corpus
     from routelaw.errors import InputError
+    from routelaw.figures.drawing import draw_figures
     from routelaw.fitting import Fit, Points, fit_law, select_points
     from routelaw.fitting.advice import advise
     from routelaw.fitting.advice.result import Advice
     from routelaw.fitting.comparison import Comparison, compare, compare_routers
     from routelaw.fitting.fit_report import FitReport, judge
+    from routelaw.fitting.league import League, league
     from routelaw.fitting.selection import rank_laws
     from routelaw.laws import Law, Parameter, PowerSum, all_laws, coefficient, get_law, load_law, scale
     from routelaw.laws.critical_batch import CriticalBatch, converged_loss
@@ -64,6 +66,7 @@ _HOME = {
     "build_corpus": "corpus",
     "open_corpus": "corpus",
     "InputError": "errors",
+    "draw_figures": "figures.drawing",
     "Fit": "fitting",
     "Points": "fitting",
     "fit_law": "fitting",
@@ -76,6 +79,8 @@ _HOME = {
     "rank_laws": "fitting.selection",
     "FitReport": "fitting.fit_report",
     "judge": "fitting.fit_report",
+    "League": "fitting.league",
+    "league": "fitting.league",
     "Law": "laws",
     "Parameter": "laws",
     "PowerSum": "laws",
@@ -119,12 +124,12 @@ _HOME = {
 }
 __all__ = [
     "PAPER_SIZES", "Advice", "Budget", "Comparison", "Corpus", "CriticalBatch", "Fit", "FitReport", "InputError",
-    "Law", "ModelSpec", "Parameter", "Plan", "Points", "PowerSum", "Predictor", "Ray", "Reading", "RouterSpec", "Run",
-    "RunSpec", "RunTable", "Store", "Sweep", "SweepTraining", "TrainSpec", "Training", "advise", "all_laws",
-    "best_models", "best_of", "build_corpus", "coefficient", "compare", "compare_routers", "converged_loss", "count",
-    "equivalents", "fit_law", "get_law", "get_size", "judge", "load_law", "load_router", "load_sweep", "open_corpus",
-    "plan", "published", "rank_laws", "read_runs", "run_sweep", "scale", "select_points", "train", "where",
-    "write_report", "write_runs",
+    "Law", "League", "ModelSpec", "Parameter", "Plan", "Points", "PowerSum", "Predictor", "Ray", "Reading",
+    "RouterSpec", "Run", "RunSpec", "RunTable", "Store", "Sweep", "SweepTraining", "TrainSpec", "Training", "advise",
+    "all_laws", "best_models", "best_of", "build_corpus", "coefficient", "compare", "compare_routers",
+    "converged_loss", "count", "draw_figures", "equivalents", "fit_law", "get_law", "get_size", "judge", "league",
+    "load_law", "load_router", "load_sweep", "open_corpus", "plan", "published", "rank_laws", "read_runs",
+    "run_sweep", "scale", "select_points", "train", "where", "write_report", "write_runs",
 ]  # fmt: skip
 __version__ = "0.1.0"
 

@@ -20,7 +20,9 @@ from routelaw.cli import (
     count,
     data,
     demo,
+    figures,
     fit,
+    league,
     plan,
     report,
     runs,
@@ -46,6 +48,7 @@ app = typer.Typer(
 )
 app.command(short_help="Fit a law to losses, and judge it")(fit.fit)
 app.command(short_help="Rank laws, and routers, with their noise")(fit.compare)
+app.command(short_help="Every law on every table, by unseen runs")(league.league)
 app.command(short_help="The paper's recommendations, on these runs")(advise.advise)
 app.command(short_help="The dense model that a routed one equals")(plan.epc)
 app.add_typer(plan.app, name="plan", short_help="The best model for a budget")
@@ -54,11 +57,12 @@ app.command(short_help="Train one run, or resume it")(train.train)
 app.command(short_help="Train every run of a grid, or resume it")(sweep.sweep)
 app.add_typer(runs.app, name="runs", short_help="The runs of a store: list, show, export …")
 app.command(short_help="A page on a store or a table of losses")(report.report)
+app.command(short_help="The paper's figures, of any runs")(figures.figures)
 app.command("eval", short_help="Likelihood of texts under a run")(evaluate.evaluate)
 app.command(short_help="How fast it is here, against baselines")(bench.bench)
 app.command(short_help="Parameters and FLOPs of a model, exactly")(count.count)
 app.add_typer(corpus.app, name="corpus", short_help="Turn text into tokens")
-app.add_typer(data.app, name="data", short_help="The losses released with the paper")
+app.add_typer(data.app, name="data", short_help="Public tables of losses: list, fetch, find")
 app.command(short_help="Tiny models, their laws and a page, in minutes")(demo.demo)
 
 

@@ -1,8 +1,9 @@
-"""S-BASE models that differ in K or in R only, and laws fitted to so few of them.
+"""Models that differ in K or in R only, and laws fitted to so few of them.
 
-The release has these variants for two sizes and three expert counts. Six runs for each K or R cannot determine six
-parameters: two sizes and three E make the saturated law exactly as rich as the grid. So the saturation is held at the
-router's fit to the main sweep and the four coefficients that remain are fitted, which is linear least squares.
+The paper's release has these variants for one router, two sizes and three expert counts. Six runs for each K or R
+cannot determine six parameters: two sizes and three E make the saturated law exactly as rich as the grid. So the
+saturation is held at the router's fit to the main sweep and the four coefficients that remain are fitted, which is
+linear least squares.
 """
 
 from __future__ import annotations
@@ -11,48 +12,111 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from routelaw.fitting import Fit, Points, fit_law, select_points
+from routelaw.figures.figure import CannotDraw
+from routelaw.figures.selection import allowed, fit_of, points_of, routed_techniques, usual_of
+from routelaw.fitting import Fit, Points
 from routelaw.laws.compute import LAW as COMPUTE
 from routelaw.laws.law import Inputs
 from routelaw.laws.power_sum import PowerSum
 from routelaw.laws.saturated import LAW as SATURATED
 from routelaw.runs.table import RunTable
 
-ROUTER = "s-base"
-MAIN_K, MAIN_FREQUENCY = 1, 0.5
+LEAST_SIZES, LEAST_EXPERTS = 2, 2
+"""Of the models that every value compared has."""
+
+
+@dataclass(frozen=True)
+class Knob:
+    """One choice of the routing architecture."""
+
+    column: str
+    symbol: str
+    other: str
+    """The choice that stays at its usual value."""
+
+
+K = Knob("k", "K", "routing_frequency")
+R = Knob("routing_frequency", "R", "k")
 
 
 @dataclass(frozen=True)
 class Variation:
-    """One knob of the routing architecture and the values of it that the paper compares."""
+    """The models of one router that differ in a knob, and the values of it that can be compared."""
 
-    column: str
-    symbol: str
+    knob: Knob
+    router: str
     values: tuple[float, ...]
+    """In the order of the panels: ascending K, descending R."""
+    usual: float
+    points: Points
+    """The grid of sizes and expert counts that every value has; the other knob at its usual value."""
+
+    @property
+    def symbol(self) -> str:
+        return self.knob.symbol
 
     def label(self, value: float) -> str:
-        return f"{self.symbol} = {value:g}"
+        return f"{self.symbol} = {value:.3g}"
+
+    def by_value(self) -> dict[float, Points]:
+        column = self.points.x[self.knob.column]
+        return {value: self.points.where(np.isclose(column, value)) for value in self.values}
 
 
-VARY_K = Variation("k", "K", (1, 2, 4))
-VARY_R = Variation("routing_frequency", "R", (1.0, 0.5, 0.25))
+def varied(table: RunTable, knob: Knob) -> Variation:
+    """The router with most models that differ in this knob alone, at several sizes and expert counts."""
+    found, reasons = [], []
+    for router in routed_techniques(table):
+        try:
+            found.append(_variation(table, router, knob))
+        except CannotDraw as error:
+            reasons.append(str(error))
+    if not found:
+        raise CannotDraw(reasons[0] if len(reasons) == 1 else _none_varied(knob, bool(reasons)))
+    return max(found, key=lambda variation: len(variation.points))
 
 
-def variant_points(table: RunTable, vary: Variation) -> Points:
-    """The grid of sizes and expert counts that every value of the knob has; the other knob at its usual value."""
-    points = select_points(table, ROUTER, include_dense=False, mixed=True)
-    fixed = "routing_frequency" if vary.column == "k" else "k"
-    usual = MAIN_FREQUENCY if fixed == "routing_frequency" else MAIN_K
-    points = points.where(np.isclose(points.x[fixed], usual), f"with {fixed} other than {usual:g}")
-    cells = [set(zip(g.size, g.x["experts"], strict=True)) for g in by_value(points, vary).values()]
-    common = set.intersection(*cells)
-    chosen = [cell in common for cell in zip(points.size, points.x["experts"], strict=True)]
-    compared = np.isclose(points.x[vary.column][:, None], vary.values).any(1)
-    return points.where(np.array(chosen) & compared, f"not trained for every {vary.symbol} compared")
+def _none_varied(knob: Knob, routed: bool) -> str:
+    if not routed:
+        return "there are no routed runs."
+    return (
+        f"no router was trained with several {knob.symbol} at {LEAST_SIZES} sizes and {LEAST_EXPERTS} expert counts "
+        "alike."
+    )
 
 
-def by_value(points: Points, vary: Variation) -> dict[float, Points]:
-    return {value: points.where(np.isclose(points.x[vary.column], value)) for value in vary.values}
+def _variation(table: RunTable, router: str, knob: Knob) -> Variation:
+    points = points_of(table, router, include_dense=False, mixed=True)
+    usual = {"k": usual_of(table).k, "routing_frequency": usual_of(table).routing_frequency}
+    points = points.where(np.isclose(points.x[knob.other], usual[knob.other]), f"with another {knob.other}")
+    column = points.x[knob.column]
+    cells = {float(v): _cells(points.where(np.isclose(column, v))) for v in np.unique(column)}
+    main = next((value for value in cells if np.isclose(value, usual[knob.column])), None)
+    if main is None or len(cells) < 2:
+        raise CannotDraw(f"{router} was not trained with several {knob.symbol}, the usual one among them.")
+    values, common = [main], cells[main]
+    # Those that share most models with the usual value first; a value that leaves too few to compare is left out.
+    for value in sorted(cells, key=lambda v: (-len(cells[v] & cells[main]), v)):
+        if value != main and _is_grid(common & cells[value]):
+            values, common = [*values, value], common & cells[value]
+    if len(values) < 2:
+        raise CannotDraw(
+            f"{router} was trained with several {knob.symbol}, but not at {LEAST_SIZES} sizes and {LEAST_EXPERTS} "
+            "expert counts alike."
+        )
+    chosen = np.array([cell in common for cell in zip(points.size, points.x["experts"], strict=True)])
+    compared = np.isclose(column[:, None], values).any(1)
+    points = points.where(chosen & compared, f"not trained for every {knob.symbol} compared")
+    return Variation(knob, router, tuple(sorted(values, reverse=knob is R)), main, points)
+
+
+def _cells(points: Points) -> set[tuple[str, float]]:
+    return set(zip(points.size, points.x["experts"], strict=True))
+
+
+def _is_grid(cells: set[tuple[str, float]]) -> bool:
+    sizes, experts = ({cell[i] for cell in cells} for i in (0, 1))
+    return len(sizes) >= LEAST_SIZES and len(experts) >= LEAST_EXPERTS
 
 
 def held_saturation(law: PowerSum, fit: Fit) -> PowerSum:
@@ -77,7 +141,8 @@ def held_saturation(law: PowerSum, fit: Fit) -> PowerSum:
     )
 
 
-def held_laws(table: RunTable) -> tuple[PowerSum, PowerSum]:
-    """The (N, E) and the (F, B) law with the saturation of the router's main sweep (K = 1, R = 0.5, dense as E = 1)."""
-    sweep = select_points(table, ROUTER, k=MAIN_K, routing_frequency=MAIN_FREQUENCY)
-    return held_saturation(SATURATED, fit_law(SATURATED, sweep)), held_saturation(COMPUTE, fit_law(COMPUTE, sweep))
+def held_laws(table: RunTable, router: str) -> tuple[PowerSum, PowerSum]:
+    """The (N, E) and the (F, B) law with the saturation of the router's main sweep: usual K and R, dense as E = 1."""
+    sweep = points_of(table, router)
+    in_experts, in_compute = fit_of(SATURATED, sweep), fit_of(COMPUTE, sweep)
+    return allowed(sweep, lambda: (held_saturation(SATURATED, in_experts), held_saturation(COMPUTE, in_compute)))

@@ -150,10 +150,10 @@ def _draw_line(axes: Axes, active: Array, gains: Array, router: str) -> None:
     """The gain as a straight line in log N, on to where it is zero."""
     line, zero = stops_helping(active, gains)
     last = float(active.max())
-    beyond = last < zero.value < FARTHEST * last
-    x = np.geomspace(active.min(), zero.value if beyond else last, 40)
-    name = f"{style.router_label(router)}: 0 at N = {_count(zero.value)}\n({_ends(zero, last)})" if beyond else None
-    axes.plot(x, PERCENT * np.polyval(line, np.log10(x)), ":", color=style.router_colour(router), label=name)
+    known = active.min() < zero.value < FARTHEST * last
+    x = np.geomspace(active.min(), max(zero.value, last) if known else last, 40)
+    label = f"{style.router_label(router)}: 0 at N = {_count(zero.value)}\n({_ends(zero, last)})" if known else None
+    axes.plot(x, PERCENT * np.polyval(line, np.log10(x)), ":", color=style.router_colour(router), label=label)
 
 
 def stops_helping(active: Array, gains: Array) -> tuple[Array, Effect]:
@@ -210,11 +210,11 @@ FIGURES = (
         caption=(
             "(a) Loss of dense models and of each router with the most experts that it has at the largest size, all "
             "after equally many tokens: the most that the sizes have in common. A size without a usual model counts "
-            "with the one whose weights of the losses alone are its own. (b) Their gain Δ(N, E), dense over routed loss, "
-            "by size; bars are one standard deviation of the difference of two runs by the noise of seeds. Dotted: a "
-            "straight line in log N, as a law that is bilinear in log N and log E has it, followed up to where it "
-            "reaches zero: there routing would stop helping. That is an extrapolation, with the interval of the "
-            "straight line. (c) The gain at the largest size by E."
+            "with the one whose weights of the losses alone are its own. (b) Their gain Δ(N, E) by size, dense over "
+            "routed loss; bars are one standard deviation of the difference of two runs by the noise of seeds. "
+            "Dotted: a straight line in log N, as a law that is bilinear in log N and log E has it, followed up to "
+            "where it reaches zero: there routing would stop helping. That is an extrapolation, with the interval of "
+            "the straight line. (c) The gain at the largest size by E."
         ),
         draw=draw,
         paper="Appendix figure 7b_scaling",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -84,20 +84,25 @@ def along_experts(group: Points) -> dict[str, Array]:
     }
 
 
-def loss_axes(*panels: Axes) -> None:
+def loss_axes(*panels: Axes, target: str = "loss_validation") -> None:
     """One logarithmic scale of loss for all panels: round values named, room for every line and point drawn."""
     drawn = np.concatenate([np.asarray(line.get_ydata(), float) for axes in panels for line in axes.lines])
     low, high = float(drawn.min()), float(drawn.max())
-    ticks = MaxNLocator(7, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)
-    room = (high / low) ** 0.05
+    room = max((high / low) ** 0.05, 1.001)
     for axes in panels:
-        style.log_loss_axis(axes, tuple(float(t) for t in ticks if t > 0))
+        style.log_loss_axis(axes, loss_ticks(low, high), style.loss_label(target))
         axes.yaxis.set_minor_locator(NullLocator())
         axes.set_ylim(low / room, high * room)
 
 
+def loss_ticks(low: float, high: float, about: int = 7) -> tuple[float, ...]:
+    """So many round losses from `low` to `high`, about."""
+    ticks = MaxNLocator(about, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)
+    return tuple(float(t) for t in ticks if t > 0)
+
+
 def experts_axis(axes: Axes) -> None:
-    """Every power of two named, small enough to stand side by side in a narrow panel."""
+    """Powers of two named, small enough to stand side by side in a narrow panel."""
     style.experts_axis(axes)
     axes.tick_params(axis="x", labelsize=7.5)
 
@@ -106,8 +111,17 @@ def sizes_axis(axes: Axes, *selections: Points) -> None:
     """Logarithmic N with the trained sizes named."""
     sizes = {n: s for p in selections for n, s in zip(p.x["active_params"], p.size, strict=True)}
     axes.set_xscale("log")
-    style.named_ticks(axes.xaxis, {n: str(sizes[n]) for n in sorted(sizes)})
+    style.named_ticks(axes.xaxis, {n: style.safe(str(sizes[n])) for n in well_apart(sorted(sizes))})
     axes.set_xlabel("active parameters N")
+
+
+def well_apart(values: Sequence[float], least: float = 1.2) -> list[float]:
+    """Of values in order those that can be named on a logarithmic axis without overlap: each `least` times the last."""
+    kept: list[float] = []
+    for value in values:
+        if not kept or value >= least * kept[-1]:
+            kept.append(value)
+    return kept
 
 
 def utilisation_axis(axes: Axes) -> None:
@@ -119,13 +133,14 @@ def utilisation_axis(axes: Axes) -> None:
 
 def metric_formatter() -> FuncFormatter:
     """1000000 as 1M: counts of parameters and of FLOPs in the words people use."""
+    return FuncFormatter(lambda value, _: metric(value, 6))
+
+
+def metric(value: float, digits: int = 3) -> str:
+    """1310000 as 1.31M."""
     units = ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k"), (1.0, ""))
-
-    def text(value: float, _: int | None = None) -> str:
-        scale, unit = next((u for u in units if value >= u[0] * (1 - 1e-9)), (1.0, ""))
-        return f"{value / scale:g}{unit}"
-
-    return FuncFormatter(text)
+    scale, unit = next((u for u in units if value >= u[0] * (1 - 1e-9)), (1.0, ""))
+    return f"{float(f'{value / scale:.{digits}g}'):g}{unit}"
 
 
 def params_axis(axes: Axes, label: str) -> None:
@@ -137,7 +152,14 @@ def params_axis(axes: Axes, label: str) -> None:
 
 
 def legend_below(picture: Picture, colours: Colours, lines: dict[str, LineStyle], mark: str = "o") -> None:
-    """Sizes and kinds of line in one row under the panels, where nothing is drawn."""
-    handles = [Line2D([], [], color=c, marker=mark, linestyle="none", label=s) for s, c in colours.items()]
+    """Sizes and kinds of line under the panels, where nothing is drawn; in one row if they fit."""
+    handles = [Line2D([], [], color=c, marker=mark, linestyle="none", label=style.safe(s)) for s, c in colours.items()]
     handles += [Line2D([], [], label=label, **look) for label, look in lines.items()]
-    picture.legend(handles=handles, loc="outside lower center", ncols=len(handles), columnspacing=1.2)
+    columns = min(len(handles), max(4, int(1.3 * picture.get_figwidth())))
+    picture.legend(handles=handles, loc="outside lower center", ncols=columns, columnspacing=1.2)
+
+
+def flops_unit(most: float) -> tuple[float, str]:
+    """The unit in which FLOPs up to `most` are short numbers."""
+    units = ((1e9, "GFLOPs"), (1e6, "MFLOPs"), (1e3, "kFLOPs"))
+    return next((u for u in units if most >= u[0]), (1.0, "FLOPs"))

@@ -9,21 +9,52 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Picture
 
 from routelaw.figures import style
-from routelaw.figures.figure import Figure
-from routelaw.fitting.points import Points, select_points
+from routelaw.figures.figure import CannotDraw, Figure
+from routelaw.figures.selection import comparable, for_each_routed, points_of, target_of, usual_of
+from routelaw.fitting.points import Points
 from routelaw.runs.table import RunTable
-from routelaw.specs.sizes import PAPER_SIZES
+from routelaw.specs.names import DENSE
+from routelaw.specs.sizes import NAMED_SIZES
 
-ROUTERS = ("s-base", "hash")
-SIZE_LOOKS = {"25M": ("--", "none"), "370M": ("-", "full")}
-"""Line and filling of the mark for each size: the colour says which router it is."""
-EXPERTS = (8, 64, 256)
+LARGEST_FRACTION = 64
+"""R is named as a fraction of so many blocks at most."""
+SIZE_LOOKS = (("-", "full"), ("--", "none"), (":", "left"), ("-.", "bottom"))
+"""Line and filling of the mark for each size, the largest first: the colour says which router it is."""
+LEAST_FREQUENCIES = 2
 
 
 def frequency_points(table: RunTable, router: str, size: str, variant: str = "") -> Points:
-    """The K = 1 runs of one router and size at every R; the dense model is not among them."""
-    points = select_points(table, router, include_dense=False, mixed=True, variant=variant)
-    return points.where((points.x["k"] == 1) & (points.size == size))
+    """The runs of one router and size at the usual K and every R; the dense model is not among them."""
+    points = points_of(table, router, include_dense=False, mixed=True, variant=variant)
+    return points.where((points.x["k"] == usual_of(table).k) & (points.size == size))
+
+
+def several_frequencies(table: RunTable, router: str) -> set[tuple[str, int]]:
+    """The (size, E) that a router has at several R."""
+    points = points_of(table, router, include_dense=False, mixed=True)
+    points = points.where(points.x["k"] == usual_of(table).k)
+    seen: dict[tuple[str, int], set[float]] = {}
+    for size, experts, frequency in zip(points.size, points.x["experts"], points.x["routing_frequency"], strict=True):
+        seen.setdefault((size, int(experts)), set()).add(frequency)
+    cells = {cell for cell, frequencies in seen.items() if len(frequencies) >= LEAST_FREQUENCIES}
+    if not cells:
+        raise CannotDraw(f"{router} was not trained with several R, the same size and expert count otherwise.")
+    return cells
+
+
+def sizes_in_order(table: RunTable, sizes: set[str]) -> list[str]:
+    order = comparable(table).frame.sort_values("active_params")["size"].unique()
+    return [size for size in order if size in sizes]
+
+
+def size_looks(sizes: list[str]) -> dict[str, tuple[str, str]]:
+    """For the sizes, of which there are looks for the largest only."""
+    looks = dict(zip(reversed(sizes), SIZE_LOOKS, strict=False))
+    return {size: looks[size] for size in sizes if size in looks}
+
+
+def named_fractions(frequencies: set[float]) -> tuple[Fraction, ...]:
+    return tuple(sorted({Fraction(f).limit_denominator(LARGEST_FRACTION) for f in frequencies}))
 
 
 def frequency_axis(axes: Axes, frequencies: tuple[Fraction, ...]) -> None:
@@ -39,41 +70,87 @@ def plot_over_frequency(axes: Axes, points: Points, **look) -> None:
 
 
 def draw_routing_frequency(table: RunTable) -> Picture:
-    picture, axes = style.panels(len(EXPERTS), width=3.1, height=3.2, sharey=True)
-    for panel, experts in zip(axes, EXPERTS, strict=True):
-        for router in ROUTERS:
-            for size, (line, filling) in SIZE_LOOKS.items():
+    cells, _ = for_each_routed(table, lambda router: several_frequencies(table, router))
+    every = set.union(*cells.values())
+    experts = sorted({e for _, e in every})
+    looks = size_looks(sizes_in_order(table, {size for size, _ in every}))
+    colours = style.router_looks(cells)
+    picture, axes = style.grid_of_panels(len(experts), width=3.1 if len(experts) > 1 else 4.2, height=3.2, sharey=True)
+    seen = _frequencies(table, list(cells), list(looks), set(experts))
+    for panel, count in zip(axes, experts, strict=True):
+        for router in cells:
+            for size, (line, filling) in looks.items():
                 points = frequency_points(table, router, size)
-                look = style.router_look(router, linestyle=line, fillstyle=filling)
-                chosen, label = points.where(points.x["experts"] == experts), f"{style.router_label(router)} {size}"
-                plot_over_frequency(panel, chosen, label=label, **look)
-        frequency_axis(panel, tuple(Fraction(1, n) for n in (12, 8, 4, 2, 1)))
-        panel.set_title(f"E = {experts}")
-    axes[0].set_ylabel("validation loss (nats per token)")
+                look = {**colours[router], "linestyle": line, "fillstyle": filling}
+                label = f"{style.router_label(router)} {style.safe(size)}"
+                plot_over_frequency(panel, points.where(points.x["experts"] == count), label=label, **look)
+        frequency_axis(panel, named_fractions(seen))
+        panel.set_title(f"E = {count}")
+    axes[0].set_ylabel(style.loss_label(target_of(table)))
     axes[0].legend(loc="center left")
     return picture
 
 
+def _frequencies(table: RunTable, routers: list[str], sizes: list[str], experts: set[int]) -> set[float]:
+    points = [frequency_points(table, router, size) for router in routers for size in sizes]
+    chosen = [p.x["routing_frequency"][np.isin(p.x["experts"], list(experts))] for p in points]
+    return {float(f) for f in np.concatenate(chosen)}
+
+
+def blocks_of(table: RunTable, size: str) -> int | None:
+    """Of a model of this size, where the table says it, or the name of the size does."""
+    frame = comparable(table).frame
+    rows = frame[frame["size"] == size]
+    for column in ("num_blocks", "blocks"):
+        if column in rows and rows[column].notna().any():
+            return int(rows[column].dropna().iloc[0])
+    return NAMED_SIZES[size].blocks if size in NAMED_SIZES else None
+
+
 def draw_one_routed_layer(table: RunTable) -> Picture:
-    picture, axes = style.panels(len(SIZE_LOOKS), width=3.9, height=3.3)
-    for panel, size in zip(axes, SIZE_LOOKS, strict=True):
-        blocks = PAPER_SIZES[size].blocks
-        dense = select_points(table, "dense", sizes=(size,))
-        panel.axhline(dense.loss[0], color=style.router_colour("dense"), linewidth=0.9, label="Dense")
-        for router in ROUTERS:
+    cells, _ = for_each_routed(table, lambda router: several_frequencies(table, router))
+    usual = usual_of(table).routing_frequency
+    shown: dict[str, float] = {}
+    for size in sizes_in_order(table, {size for own in cells.values() for size, _ in own}):
+        points = [frequency_points(table, router, size) for router in cells]
+        lowest = min(float(p.x["routing_frequency"].min()) for p in points if len(p))
+        blocks = blocks_of(table, size)
+        if lowest < usual and (blocks is None or np.isclose(lowest, 1 / blocks)):
+            shown[size] = lowest
+    if not shown:
+        raise CannotDraw(f"no size was trained with a single routed block beside the usual R = {usual:.3g}.")
+    picture, axes = style.grid_of_panels(len(shown), width=3.9, height=3.3)
+    looks = style.router_looks(cells)
+    for panel, (size, lowest) in zip(axes, shown.items(), strict=True):
+        blocks, label = blocks_of(table, size), style.safe(size)
+        try:
+            dense = points_of(table, DENSE, sizes=(size,))
+            panel.axhline(dense.loss[0], color=style.router_colour(DENSE), linewidth=0.9, label="Dense")
+        except CannotDraw:  # the dense model is there for scale alone
+            pass
+        experts = {e for own in cells.values() for s, e in own if s == size}
+        for router in cells:
             points = frequency_points(table, router, size)
-            for routed, line, filling in ((1, "-", "full"), (blocks // 2, ":", "none")):
-                alone = np.isclose(points.x["routing_frequency"], routed / blocks)
-                chosen = points.where(alone & np.isin(points.x["experts"], EXPERTS))
-                look = style.router_look(router, linestyle=line, fillstyle=filling)
-                label = f"{style.router_label(router)}, {'one block' if routed == 1 else 'every other block'}"
-                panel.plot(chosen.x["experts"], chosen.loss, label=label, **look)
-        style.experts_axis(panel, EXPERTS)
-        panel.set_xlim(6, 340)
-        panel.set_title(f"{size} ({blocks} blocks)")
-        panel.set_ylabel("validation loss (nats per token)")
+            for frequency, line, filling in ((lowest, "-", "full"), (usual, ":", "none")):
+                alone = np.isclose(points.x["routing_frequency"], frequency)
+                chosen = points.where(alone & np.isin(points.x["experts"], list(experts)))
+                look = {**looks[router], "linestyle": line, "fillstyle": filling}
+                named = f"{style.router_label(router)}, {_in_words(frequency, blocks)}"
+                panel.plot(chosen.x["experts"], chosen.loss, label=named, **look)
+        style.experts_axis(panel, tuple(sorted(experts)))
+        panel.set_xlim(0.75 * min(experts), 1.328125 * max(experts))
+        panel.set_title(f"{label} ({blocks} blocks)" if blocks else label)
+        panel.set_ylabel(style.loss_label(target_of(table)))
     style.legend_of(axes[0], picture)
     return picture
+
+
+def _in_words(frequency: float, blocks: int | None) -> str:
+    if np.isclose(frequency, 0.5):
+        return "every other block"
+    if blocks and np.isclose(frequency, 1 / blocks):
+        return "one block"
+    return f"R = {Fraction(frequency).limit_denominator(LARGEST_FRACTION)}"
 
 
 FIGURES = (
@@ -81,28 +158,36 @@ FIGURES = (
         name="routing_frequency",
         title="Loss by how many blocks are routed",
         caption=(
-            "Final validation loss of S-BASE and HASH when all blocks, every other, every fourth or a single block "
-            "(R = 1/L; L is 8 at 25M and 12 at 370M) is routed, for 8, 64 and 256 experts, K = 1. S-BASE gains from "
-            "every step in R; HASH gains less and less, and at 370M with 64 and 256 experts R = 1 is worse than 1/2. "
-            "The points at R = 1/2 are those of the main sweep. S-BASE at 25M with one routed block exists for 8 "
+            "Final loss of the routers that were trained with several R at one size and expert count, over the share "
+            "of blocks that is routed: 1 for all of them, 1/L for a single block of L. The usual K; the points at the "
+            "usual R are those of the main sweep."
+        ),
+        draw=draw_routing_frequency,
+        paper="Appendix figure routing_freq",
+        on_release=(
+            "S-BASE and HASH, K = 1, all blocks, every other, every fourth or a single block (L is 8 at 25M and 12 at "
+            "370M), for 8, 64 and 256 experts. S-BASE gains from every step in R; HASH gains less and less, and at "
+            "370M with 64 and 256 experts R = 1 is worse than 1/2. S-BASE at 25M with one routed block exists for 8 "
             "experts only: the runs so labelled with 64 and 256 experts are read as shared decisions (see that "
             "figure). The paper states that HASH has the lowest loss with one routed block; in the released runs "
             "S-BASE is a little lower wherever both exist."
         ),
-        draw=draw_routing_frequency,
-        paper="Appendix figure routing_freq",
     ),
     Figure(
         name="one_routed_layer",
-        title="One routed block: S-BASE against HASH",
+        title="One routed block, router against router",
         caption=(
-            "Final validation loss over experts when only the last block but one is routed (R = 1/L, filled marks), "
-            "with the same models routed in every other block (open marks) and the dense model for scale. With one "
-            "routed block HASH and S-BASE are nearly equal at every expert count; the distance between them opens with "
-            "the number of routed blocks. At 25M the release has this S-BASE run with 8 experts only. The second panel "
-            "of the paper's figure (three FFWs per expert at 1.3B) was not released."
+            "Final loss over experts when a single block is routed (R = 1/L, or the smallest R where the table does "
+            "not say how many blocks L there are; filled marks), with the same models at the usual R (open marks) and "
+            "the dense model for scale."
         ),
         draw=draw_one_routed_layer,
         paper="Appendix figure num_expert_layers (a)",
+        on_release=(
+            "S-BASE against HASH; the block routed is the last but one. With one routed block the two are nearly equal "
+            "at every expert count; the distance between them opens with the number of routed blocks. At 25M the "
+            "release has this S-BASE run with 8 experts only. The second panel of the paper's figure (three FFWs per "
+            "expert at 1.3B) was not released."
+        ),
     ),
 )

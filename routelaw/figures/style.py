@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -9,6 +11,7 @@ import numpy as np
 from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
+from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure as Picture
 from matplotlib.ticker import FixedFormatter, FixedLocator, NullFormatter, NullLocator
 
@@ -25,6 +28,7 @@ OTHER_COLOURS = ("#E69F00", "#999999", "#F0E442")
 SPARE_COLOURS = ("#E69F00", "#7B4FA3", "#8C510A", "#B2182B", "#4D8F8B", "#5E6B7A", "#A6A11F", "#D684BD")
 """For techniques that came later, side by side: each told apart from the others and from those above."""
 ROUTER_MARKS = {"dense": "D", "s-base": "o", "rl-r": "s", "hash": "^", "switch": "v", "base": "P"}
+SPARE_MARKS = ("X", "*", "p", "h", "d", "<")
 GREY = "#8c8c8c"
 
 RC = {
@@ -69,13 +73,46 @@ def router_look(router: str, **more: Any) -> dict[str, Any]:
     return {"color": router_colour(router), "marker": router_mark(router), **more}
 
 
+def router_looks(routers: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Colour and mark of each of several routers side by side: those not known here are told apart as well."""
+    colours = router_colours(routers)
+    others = [router for router in colours if router not in ROUTER_MARKS]
+    spare = {router: SPARE_MARKS[i % len(SPARE_MARKS)] for i, router in enumerate(others)}
+    return {r: {"color": colour, "marker": ROUTER_MARKS.get(r) or spare[r]} for r, colour in colours.items()}
+
+
 def router_label(router: str) -> str:
-    return {"dense": "Dense", "switch": "Switch"}.get(router, router.upper())
+    """Known routers as the paper writes them, others as their authors do."""
+    known = {"dense": "Dense", "switch": "Switch"}
+    return known.get(router, router.upper()) if router in ROUTER_COLOURS else safe(router)
+
+
+def safe(text: str) -> str:
+    """A name as it stands: Matplotlib would read mathematics between dollar signs, and hide what begins with _."""
+    text = text.replace("$", r"\$")
+    return f"\u200a{text}" if text.startswith("_") else text
+
+
+def loss_label(target: str) -> str:
+    """How an axis of this loss is named."""
+    text = target.removeprefix("loss_")
+    return f"{'validation loss' if text == 'validation' else f'loss on {safe(text)}'} (nats per token)"
 
 
 def shades(count: int) -> list[tuple[float, float, float, float]]:
     """An ordered, colour-blind-safe scale, dark for the largest: for sizes, K or R."""
     return [tuple(colormaps["viridis_r"](v)) for v in np.linspace(0.2, 0.95, count)]
+
+
+def tints(colour: str, count: int) -> list[str]:
+    """So many shades of a colour from light to dark, the colour itself among them."""
+    if count == 1:
+        return [colour]
+    place = (count - 1) / 2 if count > 2 else 1.0
+    base = np.array(to_rgb(colour))
+    light, dark = base + (1 - base) / 2, base * 0.515
+    steps = np.arange(count) / place - 1
+    return [to_hex(base + step * (dark - base) if step > 0 else base - step * (light - base)) for step in steps]
 
 
 def panels(
@@ -94,9 +131,21 @@ def named_ticks(axis: Axis, names: Mapping[float, str]) -> None:
     axis.set_minor_locator(NullLocator())
 
 
-def experts_axis(axes: Axes, values: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)) -> None:
-    """Logarithmic E with its powers of two named."""
+MOST_TICKS = 11
+"""Expert counts that can stand side by side on an axis."""
+
+
+def powers_of_two(least: float, most: float) -> tuple[int, ...]:
+    """Those from `least` to `most`, as many as an axis can name; those next to them where there is none between."""
+    low, high = math.floor(math.log2(max(least, 1)) + 1e-9), math.ceil(math.log2(max(most, 1)) - 1e-9)
+    return tuple(2**i for i in range(low, high + 1, (high - low) // MOST_TICKS + 1))
+
+
+def experts_axis(axes: Axes, values: tuple[int, ...] | None = None) -> None:
+    """Logarithmic E with `values` named; else the powers of two about what has been drawn."""
     axes.set_xscale("log", base=2)
+    if values is None:
+        values = powers_of_two(*axes.dataLim.intervalx) if np.isfinite(axes.dataLim.intervalx).all() else (1, 2)
     axes.xaxis.set_major_locator(FixedLocator(list(values)))
     axes.xaxis.set_major_formatter(FixedFormatter([str(v) for v in values]))
     axes.xaxis.set_minor_formatter(NullFormatter())
@@ -126,3 +175,34 @@ def legend_of(axes: Axes, picture: Picture) -> None:
     """What is named in one panel, in a row under all of them."""
     handles, labels = axes.get_legend_handles_labels()
     picture.legend(handles, labels, loc="outside lower center", ncols=len(handles))
+
+
+def grid_of_panels(count: int, most: int = 4, **options: Any) -> tuple[Picture, np.ndarray]:
+    """So many panels in one row, or in several of at most `most`."""
+    columns = -(-count // -(-count // most))
+    picture, axes = panels(columns, -(-count // columns), **options)
+    for spare in axes[count:]:
+        spare.remove()
+    return picture, axes[:count]
+
+
+def label_outer(axes: Sequence[Axes] | np.ndarray) -> None:
+    """Names of the y axis at the left alone; those of x under every panel, since rows may differ in length."""
+    for panel in axes:
+        subplot = panel.get_subplotspec()
+        if subplot is not None and not subplot.is_first_col():
+            panel.set_ylabel("")
+            panel.tick_params(axis="y", which="both", labelleft=False)
+
+
+def say_above(picture: Picture, sentence: str) -> None:
+    """A sentence in small print over everything, where there is one: what could not be drawn, and why."""
+    if sentence:
+        lines = textwrap.wrap(safe(sentence), int(16 * picture.get_figwidth()))
+        picture.suptitle("\n".join(lines), fontsize=7, color="#555555")
+
+
+def round_values(low: float, high: float) -> list[float]:
+    """1, 2, 5, 10 and so on from `low` to `high`."""
+    decades = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 1)
+    return [v for d in decades for m in (1, 2, 5) if low <= (v := m * 10.0**d) <= high]

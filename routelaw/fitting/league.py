@@ -214,9 +214,20 @@ def _ranked(
         bounds = [w.split(" ended at")[0] for w in fit.warnings if " ended at its " in w]
         standings.append(
             Standing(
-                table, points.router, split, fit.law.name, len(fit.law.parameters), fit.status, errors[nth], low, high,
-                residual_N.size, place, errors[nth] / max(min(errors), 1e-300), ", ".join(bounds),
-            )  # fmt: skip
+                table,
+                points.router,
+                split,
+                fit.law.name,
+                len(fit.law.parameters),
+                fit.status,
+                errors[nth],
+                low,
+                high,
+                residual_N.size,
+                place,
+                errors[nth] / max(min(errors), 1e-300),
+                ", ".join(bounds),
+            )
         )
     return standings
 

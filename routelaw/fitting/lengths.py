@@ -51,6 +51,19 @@ def one_length(frame: pd.DataFrame, left_out: list[str], keep: Keep) -> pd.DataF
     return frame
 
 
+def along_training(frame: pd.DataFrame, law: Law, source: str, left_out: list[str]) -> pd.DataFrame:
+    """The evaluations after the first step, for a law of training curves."""
+    if frame["step"].isna().any():
+        raise InputError(f"{source}: law {law.name} follows training and the table has no column step.")
+    if (frame["step"] == 0).any():
+        left_out.append("evaluations before the first step")
+    frame = frame[frame["step"] > 0]
+    if "tokens" in law.inputs and (frame["tokens"] <= 0).any():
+        run = frame["run_id"][(frame["tokens"] <= 0).fillna(False)].iloc[0]
+        raise InputError(f"{source}: run {run} has 0 tokens after its first step: law {law.name} reads them.")
+    return frame
+
+
 def lengths_apart(frame: pd.DataFrame) -> list[str]:
     """A warning where runs were trained for quite different lengths, or some of them not to their end."""
     sentences = []

@@ -16,8 +16,9 @@ import numpy as np
 import pandas as pd
 
 from routelaw.errors import InputError
-from routelaw.fitting.lengths import check_tokens, lengths_apart, one_length, reads_length
+from routelaw.fitting.lengths import along_training, check_tokens, lengths_apart, one_length, reads_length
 from routelaw.fitting.noise import SAME_MODEL, averaged_in_doubt, kept_apart, seed_groups
+from routelaw.laws.kaplan2020_smin import InMinSteps
 from routelaw.laws.law import COLUMNS, Array, Law
 from routelaw.runs.table import DESCRIPTION, FINISHED, LOSS_PREFIX, SOURCE, RunTable, last_rows, last_status
 from routelaw.specs.names import DENSE, canonical_router, nearest_hint
@@ -144,7 +145,7 @@ def select_points(
     ['15M', '60M']
     """
     router = canonical_router(router)
-    _one_source(table)
+    check_one_source(table)
     frame = _rows_of(table, router, target, include_dense)
     left_out: list[str] = []
     frame = _one_corpus(frame, left_out)
@@ -157,11 +158,7 @@ def select_points(
     if up_to_step is not None:
         frame = frame[frame["step"] <= up_to_step]
     if law is not None and law.along_training:
-        if frame["step"].isna().any():
-            raise InputError(f"{table.source}: law {law.name} follows training and the table has no column step.")
-        if (frame["step"] == 0).any():
-            left_out.append("evaluations before the first step")
-        frame = frame[frame["step"] > 0]
+        frame = along_training(frame, law, table.source, left_out)
     else:
         frame = last_rows(frame)
         if not (reads_length(law) if every_length is None else every_length):
@@ -192,6 +189,8 @@ def select_points(
         warnings += check_tokens(frame, law, table.source)
     elif law is None or not law.along_training:
         warnings += lengths_apart(frame)
+    if isinstance(law, InMinSteps) and target != "loss_validation":
+        warnings.append(f"B_crit is taken at {target}, and Kaplan's is that of the loss on the text of training.")
     return replace(points, left_out=tuple(left_out), warnings=tuple(warnings))
 
 
@@ -225,7 +224,7 @@ def _rows_of(table: RunTable, router: str, target: str, include_dense: bool) -> 
     )
 
 
-def _one_source(table: RunTable) -> None:
+def check_one_source(table: RunTable) -> None:
     """Tables put together by `runs export --all` say whose a run is: no law holds for several corpora and recipes."""
     names = [str(name) for name in table.frame[SOURCE].unique()] if SOURCE in table.frame else []
     if len(names) > 1:

@@ -34,5 +34,5 @@ def efficient_excess(slope_n: int, slope_s: int) -> Constant:
         with np.errstate(divide="ignore", invalid="ignore"):
             return params_BP[:, slope_n] / params_BP[:, slope_s]
 
-    meaning = "α_N/α_S: share by which compute-efficient training ends above the converged loss (Kaplan's Eq. B.5)"
+    meaning = "α_N/α_S: excess of compute-efficient training over the converged loss (Eq. B.5)"
     return Constant("efficient_excess", meaning, ratio)

@@ -73,10 +73,12 @@ class SinkhornBase(Router):
         self.weight, self.bias = linear_parameters(width, self.experts)
 
     def without_effect(self, spec: RouterSpec) -> dict[str, str]:
-        """Every option is about the choice of experts, and there is none where a token visits all of them."""
+        """All options but jitter, which changes weights too, are about the choice of experts, and there is none where a
+        token visits all of them."""
         found = super().without_effect(spec)
         if self.k == self.experts:
-            found |= {f"options.{name}": f"a token visits all {self.k} experts" for name in spec.options}
+            given = [name for name in spec.options if name != "jitter"]
+            found |= {f"options.{name}": f"a token visits all {self.k} experts" for name in given}
         return found
 
     def route(self, x_TD: Tensor, token_ids_T: Tensor, ctx: RouteContext) -> Routing:

@@ -19,6 +19,7 @@ from routelaw.specs.names import DENSE
 DEFAULT = "default"
 """The value that a variant has, relative to the usual one, where it stands at the technique's own default."""
 COMMON_K, COMMON_FREQUENCY = 1, 0.5
+TAKEN = "Taken as usual"
 
 
 @dataclass(frozen=True)
@@ -33,11 +34,9 @@ class Usual:
     def notes(self) -> list[str]:
         """What was taken for usual where a reader could not guess it, a sentence each."""
         named = [f"{router}: {variant}" for router, variant in self.variants.items() if variant]
-        sentences = [f"Taken as usual, the variant of most models: {'; '.join(named)}."] if named else []
+        sentences = [f"{TAKEN}, the variant of most models: {'; '.join(named)}."] if named else []
         if (self.k, self.routing_frequency) != (COMMON_K, COMMON_FREQUENCY):
-            sentences.append(
-                f"Taken as usual, the choice of most models: K = {self.k} and R = {self.routing_frequency:.3g}."
-            )
+            sentences.append(f"{TAKEN}, the choice of most models: K = {self.k} and R = {self.routing_frequency:.3g}.")
         return sentences
 
 
@@ -52,8 +51,8 @@ def variant_of(parts: Mapping[str, str]) -> str:
     return ",".join(f"{key}={parts[key]}" if parts[key] else key for key in sorted(parts))
 
 
-def usual_in(table: RunTable) -> Usual:
-    """What most models of the table have: seeds of a model count once.
+def usual_in(table: RunTable, chosen: Mapping[str, str] | None = None) -> Usual:
+    """What most models of the table have: seeds of a model count once. `chosen` names the variants of some routers.
 
     K = 1 and R = 1/2 are usual wherever a routed model has both. Of several equally frequent variants the usual one is
     what they have in common. Dense models: the variant nearest to what routed models have, else the most frequent.
@@ -61,7 +60,8 @@ def usual_in(table: RunTable) -> Usual:
     models = table.frame.drop_duplicates(["router", "variant", "size", "experts", "k", "routing_frequency"])
     routed, dense = models[models["router"] != DENSE], models[models["router"] == DENSE]
     variants = {str(router): _most_frequent(own["variant"]) for router, own in routed.groupby("router", sort=False)}
-    if len(dense):
+    variants |= chosen or {}
+    if len(dense) and DENSE not in variants:
         variants[DENSE] = _of_dense(dense["variant"], list(variants.values()))
     common = (routed["k"] == COMMON_K) & np.isclose(routed["routing_frequency"], COMMON_FREQUENCY)
     if routed.empty or common.any():
@@ -86,12 +86,12 @@ def _of_dense(variants: pd.Series, routed: list[str]) -> str:
     return str(counts.index[0])
 
 
-def relative_to_usual(table: RunTable) -> RunTable:
+def relative_to_usual(table: RunTable, usual: Usual | None = None) -> RunTable:
     """The table with each variant as its difference from the usual one of its router; the notes say what was usual.
 
     A run that lacks a usual setting has it at the technique's default: `balance_weight=default`.
     """
-    usual = usual_in(table)
+    usual = usual or usual_in(table)
     if not any(usual.variants.values()):
         return replace(table, notes=(*table.notes, *usual.notes))
     parts = {router: parts_of(variant) for router, variant in usual.variants.items()}

@@ -10,15 +10,15 @@ import numpy as np
 import pandas as pd
 
 from routelaw.errors import InputError
+from routelaw.figures.matched import PAPER_CUTOFF
+from routelaw.figures.seeds import spread_along
 from routelaw.figures.style import router_label
 from routelaw.fitting.claims import NOT_TRAINED, OPEN, Claim, Effect, Outcome, weakest
 from routelaw.fitting.fit import fit_law
 from routelaw.fitting.intervals import Draws, small_sample_stretch
 from routelaw.fitting.matched_runs import (
-    ALL_BUT_SEED,
     PERCENT,
     VALIDATION,
-    finished_runs,
     resample_sizes_and_runs,
     shared_effect,
     slope_effect,
@@ -30,8 +30,7 @@ from routelaw.studies.study_runs import PAPER_LAW, PAPER_ROUTERS, StudyRuns
 
 THREE_SEEDS = 1.693
 """Expected range of three normal values, in standard deviations."""
-PAPER_SPREAD = 0.02
-"""Nats: the paper's cut-off for a difference that means something."""
+PAPER_SPREAD = PAPER_CUTOFF
 DRAWS = 400
 PLACE = "section 5.1; table of coefficients"
 
@@ -122,23 +121,6 @@ def _drops(runs: StudyRuns, gap: pd.Series, *routers: str) -> str:
     return f" With E = {most} {shares} of its assignments."
 
 
-def seeds_along(runs: StudyRuns) -> pd.DataFrame:
-    """Largest distance between seeds in nats: a row for each number of tokens, a column for each (router, size, E), of
-    several models with these the one whose seeds are furthest apart. Tokens count at which all seeds were evaluated."""
-    rows = finished_runs(runs.table)
-    rows = rows[(rows["tokens"] > 0) & rows[VALIDATION].notna()]
-    made = {}
-    for _, own in rows.groupby(ALL_BUT_SEED, dropna=False):
-        if own["run_id"].nunique() == 1:
-            continue
-        seeds = own.pivot_table(index="tokens", columns="run_id", values=VALIDATION).dropna()
-        first = own.iloc[0]
-        place = first["router"], first["size"], int(first["experts"])
-        apart = pd.concat([seeds.max(axis=1) - seeds.min(axis=1), *([made[place]] if place in made else [])])
-        made[place] = apart.groupby(level=0).max()
-    return pd.DataFrame(made).sort_index()
-
-
 def seeds_agree(runs: StudyRuns) -> Outcome:
     """The spread of seeds, pooled over models and averaged over sizes, gives the range that three seeds are expected to
     have, with the chi-square interval of the spread; what it is at each size is said beside. Holds if the upper end is
@@ -148,7 +130,7 @@ def seeds_agree(runs: StudyRuns) -> Outcome:
         return NOT_TRAINED
     nats = THREE_SEEDS * noise.loss * np.log(10)
     effect = Effect(noise.sd * nats, noise.low * nats, noise.high * nats, f"{noise.freedom:.0f} degrees of freedom.")
-    apart = seeds_along(runs).max(axis=1)
+    apart = pd.DataFrame(spread_along(runs)[1]).max(axis=1)
     why = f"{noise.models} models with several seeds; the widest apart {noise.widest:.4f} nats at the end"
     why += "." if apart.empty else f", {apart.max():.4f} along training (after {apart.idxmax():.3g} tokens)."
     by_size = {size: own for size in runs.seeded_sizes if (own := runs.noise(size))}

@@ -12,6 +12,7 @@ from itertools import pairwise
 import numpy as np
 import pandas as pd
 
+from routelaw.figures.lengths import expert_slope_along
 from routelaw.figures.style import router_label
 from routelaw.fitting.claims import FAILS, HOLDS, NOT_TRAINED, OPEN, Effect, Outcome, weakest
 from routelaw.fitting.intervals import DEFAULT_LEVEL
@@ -22,7 +23,7 @@ from routelaw.specs.names import DENSE
 from routelaw.studies.claims_on_architecture import ROUTER, k_router, lowest_frequency, stacked_gaps
 from routelaw.studies.claims_on_balance import by_balance
 from routelaw.studies.claims_on_losses import PAPER_SPREAD
-from routelaw.studies.claims_on_training import SlopeGap, expert_slope_along, lengths
+from routelaw.studies.claims_on_training import SlopeGap, lengths
 from routelaw.studies.study_runs import BALANCE_DEFAULTS, StudyRuns
 
 LOSS = f"log_{VALIDATION}"
@@ -133,15 +134,17 @@ def place_matters_not(runs: StudyRuns) -> Outcome:
 
 
 def shared_like_hash(runs: StudyRuns) -> Outcome:
-    """S-BASE whose first routed block decides for all over HASH, at equal size, E and R. Holds if the interval of the
-    mean difference lies within 0.02 nats, the paper's cut-off; does not hold if outside."""
+    """S-BASE whose first routed block decides for all over HASH, at equal size, E and R; not where one block is routed,
+    which has nothing to share. Holds if the interval of the mean difference lies within 0.02 nats, the paper's cut-off;
+    does not hold if outside."""
     rows = runs.one_length
     keys = ["size", "experts", *PAIR]
     chosen = {ROUTER: "shared_decisions", "hash": ""}
     shared, other = (
         rows[(rows["router"] == r) & (rows["variant"] == v)].groupby(keys)[LOSS].mean() for r, v in chosen.items()
     )
-    gap = (shared - other).dropna()
+    anew = runs.beside_usual(ROUTER, "shared_decisions", PAIR)
+    gap = (shared - other).dropna().drop(anew.index[anew == 0], errors="ignore")
     if gap.empty:
         return "no HASH model beside one of S-BASE with shared decisions"
     by_r = "; ".join(f"R = {r:.3g}: {PERCENT * own.mean():+.2f} %" for r, own in gap.groupby("routing_frequency"))
@@ -218,7 +221,7 @@ def longer_is_better(runs: StudyRuns) -> Outcome:
     gaps: dict[str, pd.Series] = {}
     for size, rows in lengths(runs).items():
         last = rows.groupby("run_id").tail(1)
-        loss = last.pivot_table(index=["size", "experts"], columns="tokens_planned", values=VALIDATION)
+        loss = last.pivot_table(index=["size", "experts"], columns="length", values=VALIDATION)
         for short, long in pairwise(loss.columns):
             gap = (loss[short] / loss[long]).dropna().astype(float)
             gaps[f"{size}, {short:.3g} to {long:.3g} tokens"] = gap.map(np.log10)
@@ -287,10 +290,10 @@ def helps_at_largest(runs: StudyRuns) -> Outcome:
     own = routed[routed["size"] == size]
     noise = runs.noise(str(size))
     gains = own["gain"].to_numpy()
-    why = f"{size}, {runs.active_params[str(size)]:.3g} active parameters: " + ", ".join(
-        f"{router_label(r)} with E = {e} {PERCENT * g:+.2f} %"
-        for r, e, g in zip(own["router"], own["experts"], gains, strict=True)
-    )
+    gained = sorted(zip(gains, own["router"], own["experts"], strict=True))
+    said = dict.fromkeys(f"{router_label(r)} with E = {e} {PERCENT * g:+.2f} %" for g, r, e in (gained[0], gained[-1]))
+    models = f"{len(own)} routed model{'s' if len(own) > 1 else ''}"
+    why = f"{size}, {runs.active_params[str(size)]:.3g} active parameters, {models}: {' to '.join(said)}"
     if noise is None:
         return (
             Effect(float(gains.mean()) * PERCENT),

@@ -138,6 +138,9 @@ STUDIES = (
           any_length=True),
 )  # fmt: skip
 
+JUDGED = {claim.name: claim for study in STUDIES for claim in study.claims}
+"""All claims by name."""
+
 
 def get_study(name: str) -> Study:
     """The study of that name; an error names the nearest there is."""

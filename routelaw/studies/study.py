@@ -11,7 +11,12 @@ from routelaw.fitting.noise import NoiseFloor, averaged_in_doubt
 from routelaw.specs.names import DENSE
 from routelaw.studies.study_runs import StudyRuns
 
-NO_SEEDS = "No model was trained with several seeds: intervals rest on pairs of runs, and without pairs there is none."
+NO_SEEDS = (
+    "No model was trained with several seeds: intervals rest on pairs of runs, and are missing where pairs are few. "
+    "What all runs of one seed share, they do not show."
+)
+LEAST_TRAINING = 1.0
+"""Tokens per active parameter below which nobody calls a model trained."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +46,9 @@ class Study:
         if other and not self.any_length:
             tokens = runs.one_length["tokens_planned"].mode().max()
             notes.append(f"Runs of {tokens:.3g} tokens are compared; {other} of other lengths are left out.")
+        seen = float((finals["tokens"].astype(float) / finals["active_params"]).max())
+        if seen < LEAST_TRAINING:
+            notes.append(f"Trained too briefly to speak of trained models: {seen:.2g} tokens per parameter at most.")
         return [*notes, *(sentence[:1].upper() + sentence[1:] for sentence in averaged_in_doubt(finals))]
 
 

@@ -24,6 +24,7 @@ from routelaw.figures import (
     style,
     transfer,
 )
+from routelaw.figures.loss_curves import PAPER_ROUTERS
 from routelaw.fitting import fit_law, select_points
 from routelaw.fitting.intervals import Interval
 from routelaw.fitting.validation import validate
@@ -94,7 +95,7 @@ def test_every_figure_is_labelled_inside_its_frame_and_without_overlap(name: str
 
 def test_figures_are_named_once_and_say_what_they_show() -> None:
     assert len(FIGURES) == sum(len(module.FIGURES) for module in MODULES) == 11
-    assert all(len(figure.caption) > 200 and figure.title for figure in FIGURES.values())
+    assert all(len(figure.caption + figure.on_release) > 200 and figure.title for figure in FIGURES.values())
 
 
 def test_k_against_flops(drawn: Drawn, release: pd.DataFrame) -> None:
@@ -118,7 +119,8 @@ def test_k_against_flops(drawn: Drawn, release: pd.DataFrame) -> None:
 
 def test_what_the_caption_says_of_k(released: RunTable) -> None:
     def excess(experts: int, k: int) -> np.ndarray:
-        return np.array([experts_per_token._excess(released, experts, size, k) for size in ("25M", "370M")])
+        found = experts_per_token.families(released)
+        return np.array([experts_per_token.excess(found, experts, size, k) for size in ("25M", "370M")])
 
     assert (excess(8, 2) > 0.4).all()
     assert (excess(8, 4) > 1.5).all()
@@ -274,7 +276,7 @@ def test_law_ranking(drawn: Drawn, released: RunTable) -> None:
 def test_cutoff_by_law(drawn: Drawn, released: RunTable) -> None:
     fits = law_ranking.competing_fits(released)
     names = [label.get_text() for label in drawn("cutoff_by_law").axes[0].get_yticklabels()]
-    for router, axes in zip(law_ranking.PAPER_ROUTERS, drawn("cutoff_by_law").axes, strict=True):
+    for router, axes in zip(PAPER_ROUTERS, drawn("cutoff_by_law").axes, strict=True):
         dots = {
             names[int(line.get_ydata()[0])]: line.get_xdata()[0]
             for line in axes.get_lines()
@@ -294,6 +296,6 @@ def test_cutoff_by_law(drawn: Drawn, released: RunTable) -> None:
 def test_an_open_interval_is_an_arrow() -> None:
     interval = Interval(3e11, np.inf, open_high=True)
     axes = Picture().subplots()
-    cutoff_by_law._row(axes, 0, cutoff_by_law.Cutoff(1e45, interval), "black")
+    cutoff_by_law._row(axes, 0, cutoff_by_law.Cutoff(1e45, interval), "black", (1e10, 1e17))
     assert [line.get_marker() for line in axes.get_lines()] == ["|", ">"]
     assert not cutoff_by_law.Cutoff(np.inf, interval).never

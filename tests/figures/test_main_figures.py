@@ -123,7 +123,8 @@ def test_names_and_captions() -> None:
     assert len(FIGURES) == sum(len(module.FIGURES) for module in MODULES) == 13
     for figure in FIGURES.values():
         assert figure.paper
-        assert "Departs from print" in figure.caption or "Departures from print" in figure.caption
+        text = f"{figure.caption} {figure.on_release}"
+        assert "Departs from print" in text or "Departures from print" in text
 
 
 def test_points_drawn_are_the_runs_selected(released: RunTable, pictures: Pictures) -> None:
@@ -198,10 +199,10 @@ def test_shared_slope_is_the_least_squares_one(released: RunTable) -> None:
 @pytest.mark.parametrize("panel", range(4))
 def test_level_curves_have_the_level_they_claim(panel: int, released: RunTable, pictures: Pictures) -> None:
     axes = pictures("level_curves").axes[panel]
-    vary = (architecture_variants.VARY_K, architecture_variants.VARY_R)[panel // 2]
-    law = architecture_variants.held_laws(released)[panel % 2]
+    knob = (architecture_variants.K, architecture_variants.R)[panel // 2]
+    law = architecture_variants.held_laws(released, "s-base")[panel % 2]
     contours = [c for c in axes.collections if isinstance(c, QuadContourSet)]
-    groups = architecture_variants.by_value(architecture_variants.variant_points(released, vary), vary)
+    groups = architecture_variants.varied(released, knob).by_value()
     seen = 0
     for contour, group in zip(contours, groups.values(), strict=True):
         fit = fit_law(law, group)
@@ -219,14 +220,16 @@ def test_level_curves_have_the_level_they_claim(panel: int, released: RunTable, 
 def test_held_saturation_is_the_main_sweeps(released: RunTable) -> None:
     """With the saturation held at its own optimum the law fitted to the same points is the same fit."""
     sweep = select_points(released, "s-base")
-    for law, name in zip(architecture_variants.held_laws(released), ("saturated", "compute"), strict=True):
+    for law, name in zip(architecture_variants.held_laws(released, "s-base"), ("saturated", "compute"), strict=True):
         free, held = fit_law(name, sweep), fit_law(law, sweep)
         assert held.rmsle == pytest.approx(free.rmsle, rel=1e-6)
         assert held.params["c"] == pytest.approx(free.params["c"], rel=1e-3)
 
 
 def test_variants_leave_out_the_mislabelled_runs(released: RunTable) -> None:
-    points = architecture_variants.variant_points(released, architecture_variants.VARY_R)
+    vary = architecture_variants.varied(released, architecture_variants.R)
+    assert (vary.router, vary.values, vary.usual) == ("s-base", (1.0, 0.5, 0.25), 0.5)
+    points = vary.points
     assert set(points.size) == {"25M", "370M"}
     assert sorted(set(points.x["experts"])) == [8, 64, 256]
     assert len(points) == 18
@@ -235,9 +238,9 @@ def test_variants_leave_out_the_mislabelled_runs(released: RunTable) -> None:
 
 def test_one_law_in_compute_beats_one_in_experts(released: RunTable) -> None:
     """The point of the (F, B) form, and the claim of both captions."""
-    for vary in (architecture_variants.VARY_K, architecture_variants.VARY_R):
-        points = architecture_variants.variant_points(released, vary)
-        in_experts, in_compute = (fit_law(law, points) for law in architecture_variants.held_laws(released))
+    for knob in (architecture_variants.K, architecture_variants.R):
+        points = architecture_variants.varied(released, knob).points
+        in_experts, in_compute = (fit_law(law, points) for law in architecture_variants.held_laws(released, "s-base"))
         assert in_compute.rmsle < in_experts.rmsle / 2
         assert fit_law("compute", points).status == "converged"
 

@@ -265,7 +265,7 @@ def test_leads_that_change_with_size_forbid_to_extrapolate() -> None:
 
 LACKING = {
     "no dense run": (lambda r: r["router"] != "dense", {1: "no dense run"}),
-    "no routed run": (lambda r: r["router"] == "dense", dict.fromkeys((1, 2, 4, 5, 6), "no finished routed run")),
+    "no routed run": (lambda r: r["router"] == "dense", dict.fromkeys((1, 2, 3, 4, 5, 6), "no finished routed run")),
     "one router": (lambda r: r["router"] in ("dense", "hash"), {2: "hash is the only router"}),
     "one size": (lambda r: r["active_params"] == 4e6, {5: "one model size only", 6: "a comparison needs three sizes"}),
     "one E": (lambda r: r["experts"] in (1, 8), {3: "two expert counts", 6: "needs three expert counts"}),
@@ -278,6 +278,8 @@ def test_what_the_runs_lack_is_said(case: str) -> None:
     keep, said = LACKING[case]
     found = parts([row for row in rows_of() if keep(row)])
     assert sorted(found) == [1, 2, 3, 4, 5, 6]
+    if case.startswith("no "):
+        assert found[1].verdict == OPEN
     for number, words in said.items():
         unknown = [each for each in found[number].findings if each.verdict == OPEN]
         assert any(words in each.why for each in unknown), [each.why for each in found[number].findings]
@@ -295,6 +297,16 @@ def test_the_usual_variant_is_taken_and_said() -> None:
     asked = rl.advise(table, variant="positions=rope,temperature=0.1")
     assert {g["experts"] for g in asked.recommendations[0].numbers["gains_percent"]} == {8}
     assert asked.recommendations[0].verdict != HOLDS
+
+
+def test_a_router_without_a_run_that_counts_is_named() -> None:
+    rows = rows_of(seeds=2)
+    for row in rows:
+        if row["router"] == "hash":
+            row.update(tokens_planned=10**8, tokens=10**8)
+    advice = rl.advise(table_of(rows))
+    assert "Not judged, since no run of theirs is left: hash." in advice.scope
+    assert advice.recommendations[1].verdict == OPEN
 
 
 def test_other_lengths_are_left_out_and_the_tokens_said() -> None:

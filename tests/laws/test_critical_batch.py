@@ -1,6 +1,7 @@
 """B_crit, S_min and Eq. B.5: against numbers worked out by hand, their definitions, and a search that knows neither."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -100,6 +101,22 @@ def test_a_table_without_tokens_is_refused(released) -> None:
     points.x["tokens"][:] = np.nan  # type: ignore[index]
     with pytest.raises(InputError, match="law kaplan2020-smin needs the column tokens"):
         fit_law("kaplan2020-smin", points)
+
+
+def test_a_critical_batch_at_another_loss_is_doubted(released) -> None:
+    def doubted(law: str, target: str) -> bool:
+        points = select_points(released, "dense", get_law(law), target=target)
+        return any("B_crit is taken at" in warning for warning in points.warnings)
+
+    assert doubted("kaplan2020-smin", "loss_c4")
+    assert not doubted("kaplan2020-smin", "loss_validation")
+    assert not doubted("kaplan2020", "loss_c4")
+
+
+def test_a_table_of_other_tokens_is_refused(released) -> None:
+    frame = released.frame.assign(tokens=released.frame["tokens"].where(released.frame["step"] != 20_000, 0))
+    with pytest.raises(InputError, match="has 0 tokens after its first step: law kaplan2020-smin reads them"):
+        select_points(replace(released, frame=frame), "dense", get_law("kaplan2020-smin"))
 
 
 def test_what_cannot_be_is_refused() -> None:

@@ -50,6 +50,7 @@ def test_a_field_without_effect_is_refused_and_named(name: str, fields: dict, na
         ("rl-r", {"options": {"variant": "BS", "nucleus": 0.5, "importance": True, "value_weight": 0.1}}),
         ("rl-r", {"options": {"value_layers": 2, "value_loss": "squared"}}),
         ("switch", {"options": {"jitter": 0.01}}),
+        ("s-base", {"k": 4, "options": {"jitter": 0.01}}),
         ("hash", {"group_tokens": 16, "capacity_factor": 1.0, "shuffle_groups": 2}),
         ("s-base", {"k": 3, "options": {"relative_temperature": True, "temperature": 0.05}}),
         ("switch", {"balance_weight": 0.0, "capacity_factor": 0.0, "group_tokens": 16}),

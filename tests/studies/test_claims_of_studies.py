@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 from drawn import Run, runs_of
 
+from routelaw.figures import all_figures
 from routelaw.fitting.claims import FAILS, HOLDS, OPEN
 from routelaw.fitting.matched_runs import PERCENT
 from routelaw.studies.paper import STUDIES, get_study
@@ -139,6 +140,18 @@ def test_the_largest_size_is_judged_by_seeds_of_smaller_ones() -> None:
     assert "No seeds" in alone.why
 
 
+def test_one_block_has_nothing_to_share() -> None:
+    """Its losses are equal to the last digit, and would pull the mean to zero."""
+    made = pairs({"router": "s-base", "variant": "shared_decisions"}, {"router": "s-base"}, {"router": "hash"})(EFFECT)
+    one = {"routing_frequency": 0.25}
+    alone = [Run(r, s, e, variant=v, **one) for s, e in cells()
+             for r, v in (("s-base", "shared_decisions"), ("s-base", ""), ("hash", ""))]  # fmt: skip
+    for name, value in (("shared decisions", PERCENT * EFFECT), ("shared hash", None)):
+        found = verdict("shared-decisions", name, [*made, *alone], noise=0.0)
+        assert "8 pairs" in found.why
+        assert value is None or found.ours.value == pytest.approx(value)
+
+
 def test_lengths_are_not_mixed() -> None:
     """A longer run of one kind beside shorter ones of the other is no pair."""
     made = pairs({"router": "hash", "variant": "permuted"}, {"router": "hash"})(0.0)
@@ -156,6 +169,11 @@ def test_without_its_runs_nothing_can_be_told(study) -> None:
         assert {claim.verdict for claim in judged.claims} == {OPEN}
         assert all(claim.why for claim in judged.claims)
     assert any("No dense run" in note for note in judged.notes)
+
+
+def test_every_study_has_figures_that_there_are() -> None:
+    known = {figure.name for figure in all_figures()}
+    assert all(study.figures and set(study.figures) <= known for study in STUDIES)
 
 
 @pytest.mark.parametrize("study", STUDIES, ids=lambda study: study.name)

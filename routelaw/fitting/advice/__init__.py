@@ -53,6 +53,8 @@ def _scope(runs: AdviceRuns) -> list[str]:
     sentences = [_scale(runs), *runs.usual.notes]
     if runs.left_out:
         sentences.append(f"Left out: {'; '.join(runs.left_out)}.")
+    if runs.not_judged:
+        sentences.append(f"Not judged, since no run of theirs is left: {', '.join(runs.not_judged)}.")
     if runs.mixed:
         models = "one model is" if runs.mixed == 1 else f"{runs.mixed} models are"
         sentences.append(f"Not compared: {models} of runs that differ in more than their seed.")

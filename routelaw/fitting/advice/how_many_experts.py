@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from routelaw.fitting.advice.result import AdviceTable, Recommendation, shown
+from routelaw.fitting.advice.result import AdviceTable, Recommendation, listed, shown
 from routelaw.fitting.advice.runs import AdviceRuns, share_taken_off
 from routelaw.fitting.claims import Claim, Effect, Outcome, student
 from routelaw.fitting.intervals import Quantity
@@ -25,6 +25,7 @@ PAPER = "Target using E ∈ {64, 128} experts. Larger values will continue to im
 TARGET = (64, 128)
 LOG2_EXPERTS = np.linspace(0.0, 14.0, 141)
 """Where a law's doublings are looked at: E from 1 to 16,384."""
+MOST_EXPERTS = 2.0 ** LOG2_EXPERTS[-1]
 MOST_ROUTERS = 4
 """Columns of the table; the numbers hold all routers."""
 
@@ -92,7 +93,7 @@ def gains_enough(runs: AdviceRuns, up_to: int) -> Outcome:
     found = steps(runs)
     found = found[found["to"] <= up_to]
     if found.empty:
-        return f"No size was trained with two expert counts up to {up_to}."
+        return _none(runs, f"two expert counts up to E = {up_to}")
     effect = share_taken_off(_mean(runs, found))
     return _less(effect, runs.gain), effect.verdict(runs.gain), _mean_words(effect, found)
 
@@ -103,7 +104,7 @@ def gains_little(runs: AdviceRuns, beyond: int) -> Outcome:
     found = steps(runs)
     found = found[found["from"] >= beyond]
     if found.empty:
-        return _none_beyond(runs, beyond)
+        return _none(runs, f"two expert counts from E = {beyond} on")
     effect = share_taken_off(_mean(runs, found))
     return _less(effect, runs.gain).scaled(-1), effect.verdict_below(runs.gain), _mean_words(effect, found)
 
@@ -114,7 +115,7 @@ def still_gains(runs: AdviceRuns, beyond: int) -> Outcome:
     found = steps(runs)
     found = found[found["from"] >= beyond]
     if found.empty:
-        return _none_beyond(runs, beyond)
+        return _none(runs, f"two expert counts from E = {beyond} on")
     effect = share_taken_off(_mean(runs, found))
     lower = int((found["gain"] > 0).sum())
     why = f"It falls in {lower} of {len(found)} steps from one E to the next, by {shown(effect)} a doubling."
@@ -137,16 +138,17 @@ def returns_diminish(runs: AdviceRuns) -> Outcome:
             a, b = 1 / first["doublings"].sum(), 1 / second["doublings"].sum()
             scales.append(math.sqrt(2 / (a**2 + (a + b) ** 2 + b**2)))  # the run in the middle counts in both halves
     if not differences:
-        return "No size was trained with three expert counts."
+        return _none(runs, "three expert counts")
     scale = min(scales)
     effect = mean_effect(scale * np.array(differences), sizes, runs.matched.noise, level=runs.level)
     effect = share_taken_off(effect.scaled(1 / scale))
     return effect, effect.verdict(), f"By {shown(effect)} of the loss a doubling, over {len(sizes)} series of E."
 
 
-def _none_beyond(runs: AdviceRuns, beyond: int) -> str:
-    most = max(runs.experts, default=0)
-    return f"No size was trained with two expert counts from E = {beyond} on; the most is E = {most}."
+def _none(runs: AdviceRuns, what: str) -> str:
+    if not runs.experts:
+        return "There is no finished routed run."
+    return f"No router was trained with {what} at one size; the most is E = {max(runs.experts)}."
 
 
 def _less(effect: Effect, amount: float) -> Effect:
@@ -183,7 +185,7 @@ def _by_law(runs: AdviceRuns) -> list[dict[str, Any]]:
     found = []
     for router in runs.ordered:
         report = runs.best_fit(router)
-        if report is None:
+        if report is None or "e_max" not in report.fit.params:
             continue
         law = report.fit.law
         own = set(runs.usual_routed["size"][runs.usual_routed["router"] == router])
@@ -246,6 +248,8 @@ def _tables(runs: AdviceRuns, by_law: list[dict[str, Any]], measured: list[dict[
 
 
 def shown_law(row: dict[str, Any]) -> str:
+    if row["experts"] >= MOST_EXPERTS:
+        return f"> {MOST_EXPERTS:.0f}*"
     value = "none" if row["experts"] <= 1 else _experts(row["experts"])
     if row["interval"] is None:
         return value
@@ -276,5 +280,10 @@ def _remarks(runs: AdviceRuns, by_law: list[dict[str, Any]]) -> list[str]:
         sentences.append("*: beyond the E trained, an extrapolation of the law.")
     if len(runs.ordered) > MOST_ROUTERS:
         sentences.append(f"Not in the tables (but in --json): {', '.join(runs.ordered[MOST_ROUTERS:])}.")
-    without = {router: runs.why_no_law(router) for router in runs.ordered if runs.best_fit(router) is None}
-    return [*sentences, *(f"{router} has no law: {why}" for router, why in without.items())]
+    without: dict[str, list[str]] = {}
+    for router in runs.ordered:
+        report = runs.best_fit(router)
+        if report is None or "e_max" not in report.fit.params:
+            without.setdefault(runs.why_no_law(router), []).append(router)
+    said = (f"No law says where gains end for {listed(routers)}: {why}" for why, routers in without.items())
+    return [*sentences, *said]

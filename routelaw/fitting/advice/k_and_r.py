@@ -18,6 +18,8 @@ from routelaw.fitting.noise import NoiseFloor
 TITLE = "K and R"
 PAPER = "Use K=1 experts. Route layers at frequency 0.5 ≤ R ≤ 1; lower frequency reduces performance."
 LEAST_FREQUENCY = 0.5
+SHOWN = 0.005
+"""The least percentage that is not written as zero."""
 NEARLY_HALF = 0.45
 """Of an odd number of blocks, one less than half is a frequency of nearly a half."""
 
@@ -221,10 +223,10 @@ def _plain(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _remarks(by_k: list[dict[str, Any]], by_r: list[dict[str, Any]]) -> list[str]:
-    ahead = [r for r in by_k if r["effect"].value < 0]
+    ahead = [r for r in by_k if r["effect"].value < -SHOWN]
     said = listed(f"K = {r['k']} at E = {r['experts']} ({r['router']}, {r['effect'].value:+.2f} %)" for r in ahead)
     sentences = [f"On average more experts per token are ahead at equal FLOPs for {said}."] if ahead else []
-    low = [r for r in by_r if r["routing_frequency"] < NEARLY_HALF and r["effect"].value < 0]
+    low = [r for r in by_r if r["routing_frequency"] < NEARLY_HALF and r["effect"].value < -SHOWN]
     if low:
         said = listed(f"{r['router']} R = {r['routing_frequency']:.3g} ({r['effect'].value:+.2f} %)" for r in low)
         sentences.append(f"Fewer routed blocks are ahead on average for {said}.")

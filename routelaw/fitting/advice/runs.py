@@ -44,6 +44,8 @@ class AdviceRuns:
     level: float
     gain: float
     """The gain of a doubling of E that counts as small, in percent of the loss."""
+    trained: tuple[str, ...]
+    """Routers that the table holds."""
     left_out: tuple[str, ...] = ()
 
     @cached_property
@@ -102,6 +104,11 @@ class AdviceRuns:
         """Routers with a model of the usual K and R, by name."""
         return sorted(self.usual_routed["router"].unique())
 
+    @property
+    def not_judged(self) -> list[str]:
+        """Routers of the table that have no model to judge: none of the usual variant, K, R and length finished."""
+        return sorted(set(self.trained) - set(self.routers))
+
     @cached_property
     def ordered(self) -> list[str]:
         """The same routers, the best first where they can be compared."""
@@ -151,7 +158,7 @@ class AdviceRuns:
                     raise InputError(f"law {law}: {fit.warnings[-1]}")
                 reports[law] = judge_fit(fit, validate(fit), self.level)
             except InputError as error:
-                why = why or str(error).removeprefix(f"{self.table.source}: ")
+                why = why or str(error).removeprefix(f"{self.table.source}: ").replace(", or use --law experts", "")
         return reports, why
 
     def fits(self, router: str) -> dict[str, FitReport]:
@@ -239,7 +246,8 @@ def runs_to_advise_on(table: RunTable, target: str, variant: str | None, level: 
         left_out.append(f"{others} run{'s' * (others > 1)} of unusual variants")
     losses = [name for name in table.losses if name != target]
     frame = frame.drop(columns=losses).rename(columns={target: VALIDATION})
-    return AdviceRuns(replace(relative, frame=frame), usual, target, level, gain, tuple(left_out))
+    trained = tuple(router for router in table.routers if router != DENSE)
+    return AdviceRuns(replace(relative, frame=frame), usual, target, level, gain, trained, tuple(left_out))
 
 
 def _of_variant(frame: pd.DataFrame, variant: str, source: str, left_out: list[str]) -> pd.DataFrame:

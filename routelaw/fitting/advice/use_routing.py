@@ -98,6 +98,8 @@ def cutoff_beyond(runs: AdviceRuns) -> Outcome:
     report = runs.paper_fit(router)
     if report is None:
         return f"No law in N and E can be fitted: {runs.why_no_law(router)}"
+    if not report.fit.points.dense.any():
+        return "There is no dense run: at E = 1 the law would only be extrapolated."
     largest = float(report.fit.points.x["active_params"].max())
     value, interval = _n_cut(report)
     if not np.isfinite(value):

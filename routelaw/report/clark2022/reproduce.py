@@ -19,7 +19,7 @@ from pathlib import Path
 
 from routelaw.errors import InputError
 from routelaw.figures import all_figures
-from routelaw.figures.figure import Figure
+from routelaw.figures.figure import CannotDraw, Figure
 from routelaw.report.clark2022 import BUILDERS, TOGETHER
 from routelaw.report.clark2022.counts import RELEASED_RUNS
 from routelaw.report.clark2022.pages import build_page, findings, totals
@@ -136,7 +136,7 @@ def _perform(task: BuildTask, runs: RunTable, folder: Path) -> Result:
     figure = next(figure for figure in all_figures() if figure.name == task.name)
     try:
         figure.save(runs, folder / "figures")
-    except InputError as error:
+    except (CannotDraw, InputError) as error:
         return str(error)
     return None
 
@@ -188,7 +188,7 @@ def _picture(folder: Path, figure) -> Picture:
     return Picture(
         name=f"figure-{figure.name}",
         title=figure.title,
-        caption=figure.caption,
+        caption=f"{figure.caption} {figure.on_release}".strip(),
         image=embedded([folder / file for file in files]),
         source=figure.paper,
         links=[(file.rpartition(".")[2].upper(), file) for file in files],
