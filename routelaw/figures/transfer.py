@@ -21,6 +21,7 @@ from routelaw.fitting.points import select_points
 from routelaw.formatting import printable
 from routelaw.laws.law import Array
 from routelaw.runs.table import LOSS_PREFIX, RunTable
+from routelaw.runs.variants import relative_to_usual
 from routelaw.specs.names import DENSE
 
 CORPORA = {
@@ -64,7 +65,8 @@ def corpus_label(target: str) -> str:
 
 @lru_cache(maxsize=1)
 def transfer_fits(table: RunTable) -> TransferFits:
-    """Without dense runs, E ≥ 2, which is the convention of the printed table."""
+    """Without dense runs, E ≥ 2, which is the convention of the printed table. Of each router its usual variant."""
+    table = relative_to_usual(table)
     corpora = (*(c for c in CORPORA if c in table.losses), *(c for c in table.losses if c not in CORPORA))
     if len(corpora) < 2:
         raise CannotDraw(f"the runs have one loss only ({', '.join(corpora)}): transfer needs another corpus.")
@@ -143,7 +145,7 @@ def _intervals(fit: Fit) -> dict[str, tuple[float, float]]:
 
 def draw_transfer_slopes(table: RunTable) -> Picture:
     fits = transfer_fits(table)
-    columns = min(COLUMNS, len(fits.corpora))
+    columns = 2 if len(fits.corpora) in (2, 4) else COLUMNS
     rows = -(-len(fits.corpora) // columns)
     picture, grid = style.panels(columns, rows=2 * rows, width=2.6, height=2.15)
     halves = grid[: rows * columns], grid[rows * columns :]

@@ -1,13 +1,14 @@
 """A store: one folder per run, written by many processes on many hosts, read by anyone at any time.
 
     STORE/<run_id>/                a run that ended (finished or diverged), as `routelaw train` writes it:
-                                   spec.json, log.jsonl, evaluations.jsonl, result.json, checkpoints/
+                                   spec.json, log.jsonl, evaluations.jsonl, result.json, checkpoints/; and
+                                   eval.jsonl, to which `routelaw eval` adds
     STORE/unfinished/<run_id>.<n>/ its n-th attempt until then, in the same form, with whose it is (runs/claims.py)
                                    and, where it failed, failure.json and output.log
     STORE/imported/<name>.parquet  tables of other people's runs
     STORE/studies/<name>.json      studies of the paper that a sweep here said it was
 
-An ended run appears by one rename, whole; nothing here is ever rewritten, and only `remove` takes away.
+An ended run appears by one rename, whole; nothing of its training is ever rewritten, and only `remove` takes away.
 
 A run that `routelaw train --out STORE/NAME` put there under a name of its own is the run that its spec says it is.
 """

@@ -81,6 +81,8 @@ class RunTable:
         loss_NAME: nats per token on another text, as many columns as there are texts.
         granularity: G, how many times narrower an expert is than a dense feed-forward block. Optional; empty is 1.
         shared_experts: experts that every token visits beside its K. Optional; empty is 0.
+        bpb_NAME: bits per byte on that text, which can be compared between tokenizers. Optional.
+        acc_NAME: share of the passages whose last word was predicted (LAMBADA). Optional.
         learning_rate: peak of the learning rate. Optional.
         batch_tokens: tokens in a step. Optional.
         embedding_params: parameters of the embeddings, which N and P leave out. Optional.

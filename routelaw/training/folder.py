@@ -7,6 +7,7 @@
     loads.jsonl          beside each, the share of every expert in every routed layer
     checkpoints/         the last few
     result.json          how it ended
+    eval.jsonl           what `routelaw eval` measured on other texts (runs/text_results.py)
 
 One process at a time owns it, the first of those that train it; the others only read. A run that was killed continues
 from its newest whole checkpoint; what the files hold beyond it is cut off first, so that they read as if the run had
@@ -33,6 +34,7 @@ from routelaw.formatting import finite, shortened
 from routelaw.runs.folders import EVALUATIONS, LOG, MOST_LOG_BYTES, RESULT, SPEC, columns_of, last_row
 from routelaw.runs.locks import LEASE, TRAINS, lock
 from routelaw.runs.store import FAILURE, OUTPUT
+from routelaw.runs.text_results import EVALUATED
 from routelaw.specs.files import from_stored, require_same_run, to_mapping
 from routelaw.specs.run import RunSpec
 from routelaw.training.checkpoint import Damaged, list_checkpoints, read_state
@@ -84,7 +86,14 @@ class RunFolder:
     def _is_own(self, name: str) -> bool:
         rows = (self.log, self.evaluations, self.loads)
         own = [self.checkpoints, self._tokenizer, self._result, *(each.path for each in rows)]
-        return name.startswith(".") or name in (LEASE, FAILURE, OUTPUT, *TRACKED, *(path.name for path in own))
+        return name.startswith(".") or name in (
+            LEASE,
+            FAILURE,
+            OUTPUT,
+            EVALUATED,
+            *TRACKED,
+            *(path.name for path in own),
+        )
 
     def identify(self, spec: RunSpec, corpus: Corpus) -> None:
         """Say whose folder this is; refuse the folder of another run."""

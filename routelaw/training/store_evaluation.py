@@ -163,11 +163,11 @@ def evaluate_store(
     plan: StoreEvaluation, *, jobs: int = 1, threads: int = 0, plugins: Sequence[Path] = ()
 ) -> Iterator[Evaluated]:
     """Each run as it is done. A run that cannot be evaluated says why, and the others go on."""
+    for file in plugins:
+        load_router(file)  # here, too, where what is wrong with one can be said
     if jobs == 1 or len(plan.tasks) < 2:
         if threads:
             torch.set_num_threads(threads)
-        for file in plugins:
-            load_router(file)
         yield from map(evaluate_run, plan.tasks)
         return
     jobs = min(jobs, len(plan.tasks))

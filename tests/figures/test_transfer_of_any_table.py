@@ -72,3 +72,12 @@ def test_what_is_missing_is_said() -> None:
             with pytest.raises(CannotDraw, match=sentence) as refused:
                 figure.draw(table)
             assert str(refused.value).endswith(".")
+
+
+def test_runs_of_one_variant_are_drawn() -> None:
+    """Where every run has the same option, it is usual, and no variant."""
+    table = make_table()
+    same = replace(table, frame=table.frame.assign(variant=table.frame["router"].map({"dense": ""}).fillna("drop=1")))
+    fits, plain = transfer_fits(same), transfer_fits(table)
+    assert fits.routers == plain.routers
+    assert fits["hash", "loss_c4"].params == plain["hash", "loss_c4"].params

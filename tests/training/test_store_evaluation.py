@@ -326,6 +326,7 @@ def test_options_that_cannot_be(store: Path, texts: dict[str, Path], tmp_path: P
         (store, "--on", words, "--stride", 17): "between 1 and the sequence length 16",
         (store, "--on", words, "--device", "tpu"): "--device is auto, cpu or cuda",
         (store, "--on", words, "--plugin", tmp_path / "none.py"): "none.py",
+        (store, "--on", words, "--plugin", tmp_path / "none.py", "--jobs", 2): "none.py",
         (first, "--on", words, "--jobs", 2): "--jobs has no effect on a single run",
         (first, "--on", words, "--replace"): "--replace has no effect on a single run",
         (tmp_path / "nowhere", "--on", words): "nor a store with a finished run",
