@@ -218,6 +218,9 @@ def laws_page() -> str:
         rest = f"Reads {reads}{', at every step of a run' * law.along_training}. Source: {prose(law.source)}."
         words = "\n\n".join(paragraphs(docstring(home[name], name)))
         parameters = table("parameter|bounds|searched in|meaning", rows)
+        if law.constants:
+            derived = table("derived|meaning", [[code(c.name), prose(c.meaning)] for c in law.constants])
+            parameters += f"\n\n{derived}"
         where = f"Defined in {source(home[name].__name__)}."
         parts.append("\n\n".join([f"## {name}", f"    {law.formula}", words, rest, parameters, where]))
     rows = [[link(name), code(law.formula), prose(law.source)] for name, law in laws.items()]

@@ -14,6 +14,7 @@
     rl.compare(table)
     fit = rl.fit_law("irreducible", rl.select_points(table, "s-base"))
     rl.judge(fit)
+    rl.advise(table)
 
     # Which model for a budget; one page with all of it.
     rl.plan(rl.Budget(memory_bytes=24e9, flops_per_token=1e9), table)
@@ -33,10 +34,14 @@ if TYPE_CHECKING:
     from routelaw.errors import InputError
     from routelaw.figures.drawing import draw_figures
     from routelaw.fitting import Fit, Points, fit_law, select_points
+    from routelaw.fitting.advice import advise
+    from routelaw.fitting.advice.result import Advice
     from routelaw.fitting.comparison import Comparison, compare, compare_routers
     from routelaw.fitting.fit_report import FitReport, judge
+    from routelaw.fitting.league import League, league
     from routelaw.fitting.selection import rank_laws
-    from routelaw.laws import Law, Parameter, PowerSum, all_laws, coefficient, get_law, load_law
+    from routelaw.laws import Law, Parameter, PowerSum, all_laws, coefficient, get_law, load_law, scale
+    from routelaw.laws.critical_batch import CriticalBatch, converged_loss
     from routelaw.plans.budget import Budget, Plan, best_models, plan
     from routelaw.plans.equivalents import equivalents
     from routelaw.plans.literature import published
@@ -44,6 +49,7 @@ if TYPE_CHECKING:
     from routelaw.report.runs.report import write_report
     from routelaw.routers.router import load_router
     from routelaw.runs.files import read_runs, write_runs
+    from routelaw.runs.filters import best_of, where
     from routelaw.runs.store import Store
     from routelaw.runs.table import RunTable
     from routelaw.specs.counting import count
@@ -65,12 +71,16 @@ _HOME = {
     "Points": "fitting",
     "fit_law": "fitting",
     "select_points": "fitting",
+    "Advice": "fitting.advice.result",
+    "advise": "fitting.advice",
     "Comparison": "fitting.comparison",
     "compare": "fitting.comparison",
     "compare_routers": "fitting.comparison",
     "rank_laws": "fitting.selection",
     "FitReport": "fitting.fit_report",
     "judge": "fitting.fit_report",
+    "League": "fitting.league",
+    "league": "fitting.league",
     "Law": "laws",
     "Parameter": "laws",
     "PowerSum": "laws",
@@ -78,6 +88,9 @@ _HOME = {
     "coefficient": "laws",
     "get_law": "laws",
     "load_law": "laws",
+    "CriticalBatch": "laws.critical_batch",
+    "converged_loss": "laws.critical_batch",
+    "scale": "laws",
     "Budget": "plans.budget",
     "best_models": "plans.budget",
     "published": "plans.literature",
@@ -89,6 +102,8 @@ _HOME = {
     "load_router": "routers.router",
     "read_runs": "runs.files",
     "write_runs": "runs.files",
+    "best_of": "runs.filters",
+    "where": "runs.filters",
     "Store": "runs.store",
     "RunTable": "runs.table",
     "count": "specs.counting",
@@ -108,12 +123,13 @@ _HOME = {
     "Run": "training.trained",
 }
 __all__ = [
-    "PAPER_SIZES", "Budget", "Comparison", "Corpus", "Fit", "FitReport", "InputError", "Law", "ModelSpec",
-    "Parameter", "Plan", "Points", "PowerSum", "Predictor", "Ray", "Reading", "RouterSpec", "Run", "RunSpec",
-    "RunTable", "Store", "Sweep", "SweepTraining", "TrainSpec", "Training", "all_laws", "best_models",
-    "build_corpus", "coefficient", "compare", "compare_routers", "count", "draw_figures", "equivalents", "fit_law",
-    "get_law", "get_size", "judge", "load_law", "load_router", "load_sweep", "open_corpus", "plan", "published",
-    "rank_laws", "read_runs", "run_sweep", "select_points", "train", "write_report", "write_runs",
+    "PAPER_SIZES", "Advice", "Budget", "Comparison", "Corpus", "CriticalBatch", "Fit", "FitReport", "InputError",
+    "Law", "League", "ModelSpec", "Parameter", "Plan", "Points", "PowerSum", "Predictor", "Ray", "Reading",
+    "RouterSpec", "Run", "RunSpec", "RunTable", "Store", "Sweep", "SweepTraining", "TrainSpec", "Training", "advise",
+    "all_laws", "best_models", "best_of", "build_corpus", "coefficient", "compare", "compare_routers",
+    "converged_loss", "count", "draw_figures", "equivalents", "fit_law", "get_law", "get_size", "judge", "league",
+    "load_law", "load_router", "load_sweep", "open_corpus", "plan", "published", "rank_laws", "read_runs",
+    "run_sweep", "scale", "select_points", "train", "where", "write_report", "write_runs",
 ]  # fmt: skip
 __version__ = "0.1.0"
 

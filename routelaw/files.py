@@ -17,7 +17,7 @@ import re
 import stat
 import tempfile
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
@@ -200,18 +200,6 @@ def made_folder(path: Path) -> Iterator[Path]:
         if isinstance(error, OSError):
             raise unwritable(path, error) from None
         raise
-
-
-def append_lines(path: Path, lines: Iterable[str]) -> None:
-    """Add whole lines to a file, in one write."""
-    content = "".join(f"{line}\n" for line in lines).encode()
-    if path.exists() and not path.is_file():
-        raise InputError(f"{path}: this is not a regular file; move it away.")
-    try:
-        with path.open("ab") as file:
-            file.write(content)
-    except OSError as error:
-        raise unwritable(path, error) from None
 
 
 def sha256_of(path: str | Path) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import math
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 
 LONGEST = 60
@@ -23,6 +24,12 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def duration(seconds: float) -> str:
+    """`1:05:00`, and from a day on `2.5 days`."""
+    days = seconds / 86_400
+    return f"{days:,.1f} days" if days >= 1 else str(timedelta(seconds=round(seconds)))
 
 
 def number(value: float, digits: int = 4, least: float = 1e5) -> str:

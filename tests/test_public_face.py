@@ -244,7 +244,12 @@ def test_a_run_that_is_none_and_texts_that_are_none(place: Path) -> None:
     found = run.evaluate(text=text)
     assert found.figures == run.evaluate("texts.txt", documents="file").figures
     assert str(found.path) == "text"
-    assert (run.folder / "eval.jsonl").read_text().count("\n") == 2
+    assert not (run.folder / "eval.jsonl").exists(), "what has no name is no column of a table"
+    with pytest.raises(rl.InputError, match="choose another"):
+        run.evaluate("texts.txt", name="validation")
+    named = run.evaluate("texts.txt", documents="file", name="mine")
+    last = run.table.frame.iloc[-1]
+    assert (last["loss_mine"], last["bpb_mine"]) == (named.nats_per_token, named.bits_per_byte)
 
 
 def test_what_is_shown_is_escaped(place: Path) -> None:

@@ -59,7 +59,7 @@ def count(
         flop_increase=flop_increase,
         shared_decisions=shared_decisions,
         ffws_per_expert=ffws_per_expert,
-        value_network=chosen.has_value_network,
+        value_layers=chosen.value_layers,
         sequence_length=sequence_length,
         vocabulary=vocabulary,
     )

@@ -39,6 +39,8 @@ def fit(
         bool | None, typer.Option("--dense/--no-dense", help="Take the dense runs as E = 1.", show_default="dense")
     ] = None,
     average_seeds: Annotated[bool, typer.Option(help="Average runs that differ in the seed alone.")] = True,
+    where: options.Where = None,
+    best_of: options.BestOf = None,
     weights: Annotated[str | None, typer.Option(help="A column of the table with the weight of each run.")] = None,
     error: Annotated[str, typer.Option(help="squared or huber.")] = "squared",
     method: Annotated[
@@ -75,7 +77,7 @@ def fit(
     at = options.parameters(at_params, "--at-params") if at_params is not None else None
     if method == "lbfgsb" and measure == "huber":
         raise InputError("--method lbfgsb minimises the squared error, as the authors did: leave out --error huber.")
-    table = options.load(runs, plugin)
+    table = options.selected(options.load(runs, plugin), where, best_of, target)
     chosen = get_law(law)
     router = _usual_router(table, chosen) if router is None else router
     _check_options(
@@ -154,19 +156,21 @@ def _show(judged: FitReport, notes: tuple[str, ...]) -> None:
     how = f"{judged.level:.0%} interval ({judged.method})"
     parameters = table("", "parameter", "value", how, "meaning")
     parameters.columns[-1].justify = "left"
-    meanings = {p.name: p.meaning for p in fitted.law.parameters}
-    for name, value in fitted.params.items():
+    meanings = {p.name: p.meaning for p in (*fitted.law.parameters, *fitted.law.constants)}
+    constants = {c.name: judged.derived[c.name] for c in fitted.law.constants}
+    for name, value in {**fitted.params, **constants}.items():
         ends = judged.intervals.get(name)
         parameters.add_row(name, number(value), known(ends), meanings[name])
     v = judged.validation
-    errors = table("", "error in log10 L, ×1e-4", "in sample", "leave one out", "leave size out", "largest size out")
-    ends = (v.in_sample, v.leave_one_out, v.leave_size_out, v.largest_size_out)
-    errors.add_row("", *(error_e4(e) for e in ends))
+    names = [name.replace("_", " ") for name in v.errors]
+    errors = table("", "error in log10 L, ×1e-4", *names)
+    errors.add_row("", *(error_e4(e) for e in v.errors.values()))
     show(parameters, errors)
-    if judged.derived:
+    at_a_point = {name: value for name, value in judged.derived.items() if name not in constants}
+    if at_a_point:
         at = judged.at
         derived = table("", f"at N = {number(at['active_params'])}, E = {at['experts']:g}", "value", how)
-        for name, value in judged.derived.items():
+        for name, value in at_a_point.items():
             ends = judged.intervals.get(name)
             derived.add_row(DERIVED_MEANINGS.get(name, name), number(value), known(ends))
         show(derived)
@@ -181,6 +185,8 @@ def compare(
     law: Annotated[list[str] | None, typer.Option(help="Only these laws (repeatable).")] = None,
     router: Annotated[list[str] | None, typer.Option(help="Only these routers (repeatable).")] = None,
     target: options.Target = "loss_validation",
+    where: options.Where = None,
+    best_of: options.BestOf = None,
     size: options.Size = None,
     params: options.ActiveParams = None,
     experts: Annotated[
@@ -200,8 +206,8 @@ def compare(
     from routelaw.fitting import comparison as comparing
 
     at = options.active_params_of(size, params)
-    table = options.load(runs, plugin)
-    comparing.laws_to_compare(law or [], under)
+    table = options.selected(options.load(runs, plugin), where, best_of, target)
+    comparing.laws_to_compare(law or [], under, table)
     routers = comparing.routers_to_compare(table, router or [], note)
     if len(routers) == 1:
         asked = {"--under": under, "--size": size, "--params": params, "--experts": experts}

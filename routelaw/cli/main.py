@@ -14,6 +14,7 @@ from typing import NoReturn, TextIO
 import typer
 
 from routelaw.cli import (
+    advise,
     bench,
     corpus,
     count,
@@ -21,6 +22,7 @@ from routelaw.cli import (
     demo,
     figures,
     fit,
+    league,
     plan,
     report,
     runs,
@@ -46,6 +48,8 @@ app = typer.Typer(
 )
 app.command(short_help="Fit a law to losses, and judge it")(fit.fit)
 app.command(short_help="Rank laws, and routers, with their noise")(fit.compare)
+app.command(short_help="Every law on every table, by unseen runs")(league.league)
+app.command(short_help="The paper's recommendations, on these runs")(advise.advise)
 app.command(short_help="The dense model that a routed one equals")(plan.epc)
 app.add_typer(plan.app, name="plan", short_help="The best model for a budget")
 app.command(short_help="The paper's tables and figures, redone")(report.reproduce)
@@ -58,7 +62,7 @@ app.command("eval", short_help="Likelihood of texts under a run")(evaluate.evalu
 app.command(short_help="How fast it is here, against baselines")(bench.bench)
 app.command(short_help="Parameters and FLOPs of a model, exactly")(count.count)
 app.add_typer(corpus.app, name="corpus", short_help="Turn text into tokens")
-app.add_typer(data.app, name="data", short_help="The losses released with the paper")
+app.add_typer(data.app, name="data", short_help="Public tables of losses: list, fetch, find")
 app.command(short_help="Tiny models, their laws and a page, in minutes")(demo.demo)
 
 

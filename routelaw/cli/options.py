@@ -28,6 +28,20 @@ Runs = Annotated[
     Path | None,
     typer.Argument(help="A run table (CSV or Parquet); the paper's released table is recognised.", show_default=False),
 ]
+Where = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="CONDITION",
+        help='Only rows for which this holds, e.g. "tokens>=1e9 and experts>1" (repeatable).',
+    ),
+]
+BestOf = Annotated[
+    str | None,
+    typer.Option(
+        metavar="COLUMNS",
+        help="Of runs that differ in these alone, the one of lowest loss: learning_rate,batch_tokens.",
+    ),
+]
 Target = Annotated[str, typer.Option(help="Which loss to fit: a loss_… column of the table.")]
 Level = Annotated[float, typer.Option(min=0.5, max=0.999, help="Level of the intervals.")]
 Draws = Annotated[int | None, typer.Option(min=50, max=100_000, help="Bootstrap draws.", show_default="1000")]
@@ -71,6 +85,17 @@ def load(runs: Path | None, plugins: list[Path] | None = None) -> RunTable:
             "no run table: give the path of one, or run `routelaw data fetch` once for the paper's released losses."
         )
     return read_runs(path)
+
+
+def selected(table: RunTable, conditions: Sequence[str] | None, best_of: str | None, target: str) -> RunTable:
+    """What --where and --best-of leave of a table."""
+    from routelaw.runs import filters
+
+    for condition in conditions or []:
+        table = filters.where(table, condition)
+    if best_of is not None:
+        table = filters.best_of(table, [name.strip() for name in best_of.split(",") if name.strip()], target)
+    return table
 
 
 def load_laws(plugins: list[Path]) -> list[Law]:
@@ -175,11 +200,11 @@ LONGEST_VALUE = 20_000
 
 
 def settings_of(settings: Sequence[str]) -> dict[str, Any]:
-    """Values by dotted name out of `table.key=value`."""
+    """Values by dotted name out of `table.key=value`, and the recipe out of `recipe=name`."""
     values = {}
     for setting in settings:
         name, given, text = setting.partition("=")
-        if not given or "." not in name:
+        if not given or ("." not in name and name.strip() != "recipe"):
             raise InputError(f"--set takes table.key=value, such as router.k=2, not {setting!r}.")
         values[name.strip()] = plain_value(text.strip())
     return values
@@ -234,7 +259,7 @@ def predictors(
     if runs is None:
         if plugins:
             raise InputError("--plugin has no effect on published fits: give a run table for the law to be fitted to.")
-        options.refuse_without_effect({"--draws": draws, "--seed": seed}, "on published fits, which have no intervals")
+        options.refuse_without_effect({"--draws": draws, "--seed": seed}, "on published fits, which bring their own")
         for option, asked, only in (("--target", target, PUBLISHED_TARGET), ("--law", law, PUBLISHED_LAW)):
             if asked != only:
                 raise InputError(f"{option} {asked} needs a run table: the published fits have {only} alone.")

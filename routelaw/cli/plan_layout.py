@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-    from routelaw.plans.layouts import LayoutPlan, LayoutRanking
+    from routelaw.costs.layouts import LayoutPlan, LayoutRanking
     from routelaw.specs.run import RunSpec
 
 A_STEP = 1
@@ -63,8 +63,8 @@ def layout(
     """
     from routelaw.cli.options import one_of, settings_of
     from routelaw.cli.output import print_json
+    from routelaw.costs.layouts import Cluster, plan_layouts
     from routelaw.costs.step_time import known_device
-    from routelaw.plans.layouts import Cluster, plan_layouts
     from routelaw.specs.files import gather_tables
 
     chosen = {
@@ -222,8 +222,8 @@ def _table(plans: Sequence[LayoutPlan]) -> Table:
 
 
 def _assumptions(plan: LayoutRanking) -> list[str]:
+    from routelaw.costs.layouts import REACHED
     from routelaw.costs.step_time import BEST_SHARE
-    from routelaw.plans.layouts import REACHED
 
     lines = [
         f"  Assumed: balanced routing and nothing dropped; links at {REACHED:.0%} of their data sheets, products at up "

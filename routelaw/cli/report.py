@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from routelaw.cli import options
+from routelaw.specs.names import STUDIES
 
 
 def report(
@@ -18,10 +19,19 @@ def report(
         str | None, typer.Option(help="The selected law (default: the simplest that none clearly beats).")
     ] = None,
     target: options.Target = "loss_validation",
+    study: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A study of the paper to judge on these runs: "
+            + ", ".join(STUDIES)
+            + " (repeatable; by default those whose sweep files the store was made by)."
+        ),
+    ] = None,
     plugin: options.Plugin = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """What the runs say: which router wins where and how surely, the fitted laws, curves, expert load, every run."""
+    """What the runs say: which router wins where and how surely, the fitted laws, curves, expert load, every run; and
+    what the claims of the paper's studies come to on them."""
     options.use_one_thread()
     from routelaw.cli.output import followed, print_json
     from routelaw.files import without_collection
@@ -33,7 +43,9 @@ def report(
     own_laws = options.load_laws(plugin or [])
     selected = get_law(law) if law is not None else None
     with without_collection():  # of what a page is made from, all is needed to the end
-        steps = report_steps(runs, out, force=force, law=selected, own_laws=own_laws, target=target)
+        steps = report_steps(
+            runs, out, force=force, law=selected, own_laws=own_laws, target=target, studies=study or ()
+        )
         summary = followed(steps, quiet=as_json)
     if as_json:
         print_json(summary)
@@ -49,6 +61,8 @@ def _show(summary: dict[str, Any]) -> None:
         show(f"{name}: {source['runs']} runs ({states}).")
         if source.get("law"):
             show(f"  selected law: {source['law']}, because {source['law_because']}.")
+        for judged in source.get("studies", []):
+            _show_study(judged)
         for key, why in source.get("no_law", {}).items():
             show(f"  {source['techniques'][key]} has no law: {why}")
         clear = [d for d in source.get("pairwise", []) if d["verdict"] == "clearly"]
@@ -59,6 +73,16 @@ def _show(summary: dict[str, Any]) -> None:
         if source.get("pairwise") and not clear:
             show("  No technique is clearly better than another.")
     show(f"Page: {summary['page']}")
+
+
+def _show_study(study: dict[str, Any]) -> None:
+    from routelaw.cli.output import show
+
+    show(f"  study {study['study']}: {study['question']}")
+    for claim in study["claims"]:
+        show(f"    {claim['statement']}: {claim['verdict']}. {claim['why'][:1].upper()}{claim['why'][1:]}")
+    for title, why in study["not_drawn"].items():
+        show(f"    not drawn: {title}: {why}")
 
 
 def reproduce(

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from routelaw.runs.store import Store
     from routelaw.specs.run import RunSpec
-    from routelaw.sweeps.estimate.sweep_estimate import SweepEstimate
-    from routelaw.sweeps.local import Machine
     from routelaw.sweeps.progress import Event, SweepProgress
     from routelaw.sweeps.run_sweep import SweepTraining
     from routelaw.sweeps.sweep import Sweep
@@ -45,6 +43,9 @@ def sweep(
     set_: Annotated[
         list[str] | None, typer.Option("--set", help="Any field, for all runs: train.steps=100 (repeatable).")
     ] = None,
+    smallest: Annotated[
+        int | None, typer.Option(min=1, help="Only the runs of so many of the smallest sizes: to try a sweep.")
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only say what would run, and what it would take.")
     ] = False,
@@ -56,6 +57,10 @@ def sweep(
     ] = None,
     device_name: Annotated[
         str | None, typer.Option(help="Estimate for a device that is not here: h100, h200, a100 …")
+    ] = None,
+    devices: Annotated[
+        int | None,
+        typer.Option(min=1, max=1e6, help="Estimate with as many devices for each run whose layout is auto."),
     ] = None,
     backend: Annotated[str, typer.Option(help="local: processes of this machine; ray: a Ray cluster.")] = "local",
     jobs: Annotated[
@@ -82,10 +87,11 @@ def sweep(
     Stop it, kill it, start it twice: no run is trained twice and none is lost. Exit code 1: some runs failed.
     """
     from routelaw.cli.options import one_of, settings_of
-    from routelaw.cli.output import print_json
-    from routelaw.errors import InputError
+    from routelaw.cli.output import print_json, progress
+    from routelaw.cli.sweep_estimate import show_estimate
     from routelaw.runs.store import Store
-    from routelaw.sweeps.run_sweep import Ray, load_sweep, machine_of, run_sweep
+    from routelaw.sweeps.dry_run import dry_run as estimate_by_dry_run
+    from routelaw.sweeps.run_sweep import Ray, load_sweep, run_sweep
 
     one_of(backend, BACKENDS, "--backend")
     _refuse_without_effect(
@@ -96,21 +102,33 @@ def sweep(
             "--gpus-per-run": (gpus_per_run, backend == "ray", "--backend ray"),
             "--price": (price, dry_run, "--dry-run"),
             "--device-name": (device_name, dry_run, "--dry-run"),
+            "--devices": (devices, dry_run, "--dry-run"),
             "--measure": (measure or None, dry_run, "--dry-run"),
         }
     )
-    planned, kept = (
-        load_sweep(file, corpus=corpus, settings=settings_of(set_ or []), plugins=plugin or []),
-        Store(store),
+    settings, plugins = settings_of(set_ or []), plugin or []
+    planned = load_sweep(
+        file, corpus=corpus, settings=settings, plugins=plugins, smallest=smallest, may_lack_corpus=dry_run
     )
+    kept = Store(store)
     ray = None
     if backend == "ray":
         ray = Ray(address, 1.0 if cpus_per_run is None else cpus_per_run, gpus_per_run or 0.0)
     if dry_run:
-        machine = machine_of(planned, jobs, ray, note)
-        if ray and machine.device == "cuda" and not device_name:
-            raise InputError("say which GPU the cluster has, with --device-name, to estimate for it.")
-        estimate = _estimated(planned, kept, machine, measure, price, device_name)
+        with progress(quiet=not measure) as bar:
+            task = bar.add_task("timing a few steps of every shape", total=None)
+            estimate = estimate_by_dry_run(
+                planned,
+                kept,
+                jobs=jobs,
+                ray=ray,
+                measure=measure,
+                price=price,
+                device_name=device_name,
+                devices=devices,
+                remark=note,
+                notice=lambda done, total: bar.update(task, completed=done, total=total),
+            )
         print_json(estimate.to_json()) if as_json else show_estimate(planned, estimate)
         return
     training = run_sweep(planned, kept, jobs=jobs, ray=ray, notice=note)
@@ -138,31 +156,6 @@ def _refuse_without_effect(options: dict[str, tuple[Any, bool, str]]) -> None:
     for name, (given, used, where) in options.items():
         if given is not None and not used:
             raise InputError(f"{name} has no effect without {where}: leave it out.")
-
-
-def _estimated(
-    sweep: Sweep,
-    store: Store,
-    machine: Machine,
-    measure: bool,
-    price: float | None,
-    device_name: str | None,
-) -> SweepEstimate:
-    from routelaw.cli.output import progress
-    from routelaw.sweeps.estimate.sweep_estimate import estimate_sweep
-
-    with progress(quiet=not measure) as bar:
-        task = bar.add_task("timing a few steps of every shape", total=None)
-        return estimate_sweep(
-            sweep.runs,
-            store,
-            machine=machine,
-            measure=measure,
-            price=price,
-            device_name=device_name,
-            plugins=sweep.plugins,
-            notice=lambda done, total: bar.update(task, completed=done, total=total),
-        )
 
 
 def _summary(sweep: Sweep, store: Store, failed: dict[str, str]) -> dict[str, Any]:
@@ -277,30 +270,6 @@ def _screen(progress: SweepProgress) -> Group:
         )
     head = f"{_count(progress)} {progress.share:.0%}{_left(progress.seconds_left)}"
     return Group(made, Text(head), ProgressBar(total=1.0, completed=progress.share, width=60))
-
-
-def show_estimate(sweep: Sweep, estimate: SweepEstimate) -> None:
-    """The runs and what they will take, before anything starts."""
-    from routelaw.cli.output import number, show, table
-    from routelaw.formatting import byte_size
-
-    priced = estimate.cost is not None
-    columns = ("run", "id", "N", "P", "FLOPs", "memory", "time", *(["cost"] if priced else []), "by")
-    made = table(f"{len(sweep.runs)} runs of {sweep.source}", *columns)
-    for run, cost in zip(sweep.runs, estimate.runs, strict=True):
-        counts = run.spec.counts
-        made.add_row(
-            describe(run.spec),
-            run.spec.run_id,
-            number(counts.active_params, 3),
-            number(counts.total_params, 3),
-            f"{cost.training_flops:.2e}",
-            byte_size(cost.required.device or cost.required.host),
-            "done" if cost.done else _clock(cost.seconds),
-            *([f"{cost.cost:,.2f}"] if priced else []),
-            cost.how,
-        )
-    show(made, *estimate.sentences())
 
 
 def show_end(sweep: Sweep, store: Store, failed: dict[str, str]) -> None:

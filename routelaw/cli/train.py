@@ -104,8 +104,8 @@ def train(
         )
         execution, folder = training.execution, training.folder
         if rank.is_distributed:
-            check_world(execution.layout, rank)
-        if execution.layout.world > 1 and not rank.is_distributed:
+            check_world(execution.processes, rank)
+        if execution.processes.world > 1 and not rank.is_distributed:
             raise typer.Exit(_launched(execution, folder))
         quiet = as_json or not rank.first
         if not quiet:
@@ -150,7 +150,7 @@ def _launched(execution: ExecutionSpec, folder: Path) -> int:
     command = [sys.executable, "-m", "routelaw", *sys.argv[1:]]
     with _sigterm() as asked_to_stop:
         try:
-            ended = launch(command, execution.layout.world, threads=execution.threads, stop=asked_to_stop)
+            ended = launch(command, execution.processes.world, threads=execution.threads, stop=asked_to_stop)
         except KeyboardInterrupt:
             return INTERRUPTED
         if ended.well and asked_to_stop():
@@ -214,7 +214,7 @@ def _show_derived(training: Training) -> None:
     corpus_tokens = max(len(training.corpus.train.tokens), 1)
     counts, architecture, train = spec.counts, spec.model.architecture, spec.train
     tokens = spec.tokens_after(train.steps)
-    layout = execution.layout
+    layout = execution.processes
     device = resolve_device(execution.device)
     precision = str(resolve_precision(execution.precision, device)).removeprefix("torch.")
     required = footprint_of(spec, execution, precision, device.type == "cuda")

@@ -83,6 +83,8 @@ def _expand(source: str) -> list[tuple[Path, str]]:
         if not inside:
             raise InputError(f"{path}: no .txt, .jsonl or .parquet file in this directory.")
         return inside
+    if path.exists() and not path.is_file():
+        raise InputError(f"{path}: this is not a regular file; name a text file, or a directory of them.")
     paths = [path] if path.exists() else [Path(p) for p in match_files(source)]
     if not paths:
         raise InputError(f"{source}: no such file, directory or pattern.")

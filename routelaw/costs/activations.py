@@ -12,6 +12,7 @@ Shapes: T tokens, d width, I = heads · key size, H heads, S sequence, E experts
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from routelaw.specs.layout import Layout
 from routelaw.specs.run import RunSpec
@@ -68,7 +69,7 @@ class Pass:
         """One tensor of the tokens at the model's width."""
         return self.tokens * self.spec.model.architecture.d_model * self.itemsize
 
-    @property
+    @cached_property
     def blocks(self) -> list[int]:
         """Kept by each block, first to last."""
         routed = self.spec.routed_blocks
@@ -147,7 +148,7 @@ class Pass:
     def _scores(self) -> int:
         return self.tokens * self._heads * self.spec.model.sequence_length
 
-    @property
+    @cached_property
     def attention(self) -> int:
         return sum(part.size for part in self.attention_parts)
 
@@ -222,19 +223,24 @@ class Pass:
             return []
         widened = 0 if self.gpu or self.itemsize >= FP32 else T * width * FP32
         parts = [SavedTensor("the router's input", "T·d·4", widened)]
+        if router.name in JITTERED and router.options.get("jitter"):
+            both = 2 * T * width * self.fp32_itemsize
+            parts = [SavedTensor("the router's input with jitter, and the noise", "2·T·d·w", both)]
         table = T * router.experts * self.fp32_itemsize
         if router.name != "rl-r":
             tables = 3 + (router.options.get("weight") == "sigmoid")
             return [*parts, SavedTensor("its tables", f"{tables}·T·E·w", tables * table)]
         parts.append(SavedTensor("its tables", "4·T·E·w", 4 * table))
-        if self.spec.router.has_value_network:
-            hidden = 2 * T * max(width // 8, 1) * self.fp32_itemsize
-            formula = "T·d·4 + 2·T·d/8·w" if widened else "2·T·d/8·w"
+        if layers := router.value_layers:
+            hidden = 2 * layers * T * max(width // 8, 1) * self.fp32_itemsize
+            formula = f"T·d·4 + {2 * layers}·T·d/8·w" if widened else f"{2 * layers}·T·d/8·w"
             parts.append(
-                SavedTensor("the baseline's hidden layer, and its input where widened", formula, hidden + widened)
+                SavedTensor("the baseline's hidden layers, and its input where widened", formula, hidden + widened)
             )
         return parts
 
 
+JITTERED = ("s-base", "switch")
+"""Techniques with the option jitter."""
 UNWEIGHTED = ("hash", "rl-r")
 """Techniques whose experts' outputs are summed as they are."""

@@ -123,7 +123,7 @@ def footprint_of(
         execution.micro_batches if micro_batches is None else micro_batches,
         precision,
         gpu=gpu,
-        layout=execution.layout,
+        layout=execution.processes,
         recompute=execution.recompute,
         moments=execution.optimizer_state_dtype,
         recorded=gpu and may_be_recorded(spec, execution, precision),
@@ -132,7 +132,7 @@ def footprint_of(
 
 def may_be_recorded(spec: RunSpec, execution: ExecutionSpec, precision: str) -> bool:
     """Whether its steps may be CUDA graphs, as far as the spec tells (training/compiling.py decides)."""
-    if execution.layout.world > 1 or precision != "bfloat16":
+    if execution.processes.world > 1 or precision != "bfloat16":
         return False
     tokens = spec.train.batch * spec.model.sequence_length
     short = FORWARD_AND_BACKWARD * spec.counts.flops_per_token * tokens < SHORT_STEP

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from math import prod
 
 from routelaw.specs.layout import Layout
@@ -73,8 +74,11 @@ def _router(spec: RunSpec) -> tuple[ParameterShape, ...]:
     if spec.router.name == "hash":
         return ()
     hidden = max(d // 8, 1)
-    baseline = (ParameterShape((hidden, d)), ParameterShape((hidden,))) if spec.router.has_value_network else ()
-    return (ParameterShape((experts, d)), ParameterShape((experts,)), *baseline)
+    linear = (ParameterShape((experts, d)), ParameterShape((experts,)))
+    if not spec.router.value_layers:
+        return linear
+    deeper = (ParameterShape((hidden, hidden)),) * (spec.router.value_layers - 1)
+    return (*linear, ParameterShape((hidden, d)), *deeper, ParameterShape((hidden,)))
 
 
 def hash_tables(spec: RunSpec) -> int:
@@ -131,6 +135,7 @@ def sharded(parts: Sequence[Sequence[ParameterShape]], layout: Layout, rank: int
     return ShardedModel(tuple(of(part, False) for part in parts), tuple(of(part, True) for part in parts[1:]))
 
 
+@cache
 def shard(shape: tuple[int, ...], processes: int, place: int) -> Shard:
     dimension = shard_dimension(shape, processes)
     length, across = shape[dimension], prod(shape) // shape[dimension]

@@ -5,7 +5,8 @@ training, which evaluates whole texts, takes no text by the first name (`check_w
 
 The last words are those of LAMBADA (Paperno et al. 2016): the last word of a passage, from all that stands before it.
 The target is the last run of characters without white space, with the white space before it. Its loss is −log p of all
-of its tokens, summed, and averaged over passages; it is right when every one of its tokens is the most likely one given
+of its tokens: averaged over tokens it is `loss_lambada` of a run table, as every loss there is in nats per token, and
+averaged over passages it is `nats_per_word`. It is right when every one of its tokens is the most likely one given
 those before (which is to say: greedy decoding writes exactly this word). Where the tokenizer joins the end of the
 context and the target into one token, that token belongs to the target. A passage begins after an end-of-text; one
 longer than the model's sequence loses its beginning.
@@ -16,7 +17,7 @@ Shapes: B passages, S sequence, T tokens, W tokens of target words.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -28,8 +29,9 @@ from routelaw.corpus.sources import Reading
 from routelaw.corpus.tokenizer import Tokenizer
 from routelaw.errors import InputError
 from routelaw.evaluation.likelihood import ExpertLoad, forward, masked_likelihood
-from routelaw.evaluation.texts import TokenStream, batched, read_passages, strided_windows
+from routelaw.evaluation.texts import TextHash, TokenStream, batched, hash_text, read_passages, strided_windows
 from routelaw.model.transformer import Transformer
+from routelaw.runs.text_results import LAST_WORD, TEXT, Measurement
 
 PASSAGES_AT_ONCE = 16
 
@@ -147,6 +149,10 @@ class Trial:
     figures: dict[str, float]
     load: dict[int, list[float]]
     """Share of the tokens each expert took, by block."""
+    measurement: Measurement
+    """What was measured: what results that are compared have in common."""
+    options: dict[str, Any]
+    """How the text was read."""
 
     @property
     def nats_per_token(self) -> float:
@@ -171,6 +177,9 @@ class Trial:
         return {
             "name": self.name,
             "path": str(self.path),
+            "metric": self.measurement.metric,
+            "text": self.measurement.text,
+            "options": {"stride": self.measurement.stride, **self.options},
             "tokens": self.tokens,
             **self.figures,
             "load": self.load,
@@ -191,28 +200,52 @@ def run_trial(
     errors: str = "strict",
 ) -> Trial:
     """`limit` bounds the documents or passages. Windows move on by half a sequence unless told otherwise."""
+    reading = reading_of(name, documents, key, errors)
+    options = {"limit": limit, **asdict(reading)}
     if is_last_word(name):
-        texts = read_passages(path, Reading(documents=documents or "line", key=key, errors=errors), limit)
-        words = last_words(model, tokenizer, texts, device)
+        text = TextHash()
+        words = last_words(model, tokenizer, read_passages(path, reading, limit, text), device)
         figures = {
             "passages": words.passages,
             "accuracy": words.accuracy,
             "nats_per_word": words.nats_per_word,
             "nats_per_token": words.nats_per_token,
         }
-        return Trial(name, path, words.tokens, figures, words.load)
+        measured = measurement_of(name, str(text), None, 0)
+        return Trial(name, path, words.tokens, figures, words.load, measured, options)
     length = model.spec.model.sequence_length
-    stride = max(length // 2, 1) if stride is None else stride
-    reading = Reading(documents=documents or "separator", key=key, errors=errors)
+    step = usual_stride(length) if stride is None else stride
     stream = TokenStream(path, tokenizer, reading, limit)
-    windows = strided_windows(stream, length, stride, tokenizer.end_of_text)
-    measured = masked_likelihood(model, batched(windows, length), device)
+    windows = strided_windows(stream, length, step, tokenizer.end_of_text)
+    found = masked_likelihood(model, batched(windows, length), device)
     figures = {
         "documents": stream.documents,
         "bytes": stream.bytes,
-        "stride": stride,
-        "nats_per_token": measured.nats_per_token,
-        "bits_per_byte": measured.bits_per_byte(stream.bytes),
-        "perplexity": measured.perplexity,
+        "stride": step,
+        "nats_per_token": found.nats_per_token,
+        "bits_per_byte": found.bits_per_byte(stream.bytes),
+        "perplexity": found.perplexity,
     }
-    return Trial(name, path, measured.tokens, figures, measured.load)
+    measured = measurement_of(name, str(stream.hash), stride, length)
+    return Trial(name, path, found.tokens, figures, found.load, measured, options)
+
+
+def usual_stride(sequence_length: int) -> int:
+    return max(sequence_length // 2, 1)
+
+
+def reading_of(name: str, documents: str | None, key: str, errors: str) -> Reading:
+    """How the text of this name is read unless told otherwise: passages are lines."""
+    return Reading(documents or ("line" if is_last_word(name) else "separator"), key, errors)
+
+
+def hash_named_text(name: str, path: Path, limit: int | None, documents: str | None, key: str, errors: str) -> str:
+    """The hash of a text as it is read under this name (`hash_text`)."""
+    return hash_text(path, reading_of(name, documents, key, errors), limit)
+
+
+def measurement_of(name: str, text: str, stride: int | None, sequence_length: int) -> Measurement:
+    """What a name and options measure on a text of this hash, with a model of this sequence length."""
+    if is_last_word(name):
+        return Measurement(LAST_WORD, text, None)
+    return Measurement(TEXT, text, None if stride == usual_stride(sequence_length) else stride)

@@ -13,6 +13,7 @@ Shapes: B rows, S sequence; a row has one token more, the successor of the last.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
@@ -32,30 +33,34 @@ LONGEST_PASSAGE = 16 << 20
 
 
 class TokenStream:
-    """Iterate once; afterwards `documents` and `bytes` say how much text it was."""
+    """Iterate once; afterwards `documents`, `bytes` and `hash` say what text it was."""
 
     def __init__(self, path: Path, tokenizer: Tokenizer, reading: Reading, limit: int | None = None) -> None:
         self.path, self.tokenizer, self.reading, self.limit = path, tokenizer, reading, limit
         self.documents = self.bytes = 0
+        self.hash = TextHash()
+        """Of the text, once it has been read."""
 
     def __iter__(self) -> Iterator[np.ndarray]:
         yield np.array([self.tokenizer.end_of_text])
         if (self.path / MANIFEST).is_file():
             # A flipped bit would be another loss, and nobody would know.
-            yield from self._stored(held_out(open_corpus(self.path, verify=True), self.tokenizer.sha256))
+            corpus = open_corpus(self.path, verify=True)
+            yield from self._stored(corpus, held_out(corpus, self.tokenizer.sha256))
         else:
             yield from self._encoded()
         if not self.documents:
             raise InputError(f"there is no text in {self.path}.")
 
-    def _stored(self, split: Split) -> Iterator[np.ndarray]:
+    def _stored(self, corpus: Corpus, split: Split) -> Iterator[np.ndarray]:
         self.documents = min(split.documents, self.limit or split.documents)
         tokens, self.bytes = (int(n) for n in split.index_D2[self.documents - 1])
+        self.hash.add_split(corpus, split, self.documents)
         for at in range(0, tokens, SLICE_TOKENS):
             yield split.tokens.read(at, min(SLICE_TOKENS, tokens - at))
 
     def _encoded(self) -> Iterator[np.ndarray]:
-        for text, ends in _texts(self.path, self.reading):
+        for text, ends in self.hash.following(_texts(self.path, self.reading)):
             self.bytes += len(text.encode())
             self.documents += ends
             ids = self.tokenizer.encode(text).astype(np.int64)
@@ -71,14 +76,61 @@ def held_out(corpus: Corpus, tokenizer_sha256: str) -> Split:
             f"{corpus.path} was made with another tokenizer than the model's: build it with `--tokenizer` and that of "
             "the model, or name the text itself."
         )
+    return evaluated_split(corpus)
+
+
+def evaluated_split(corpus: Corpus) -> Split:
     return corpus.validation if corpus.validation.documents else corpus.train
 
 
-def read_passages(path: Path, reading: Reading, limit: int | None = None) -> Iterator[str]:
-    """Whole documents, one at a time."""
+class TextHash:
+    """A hash of documents, the same whatever format and packing they were read from; of a corpus, by its id."""
+
+    def __init__(self) -> None:
+        self._sha256 = hashlib.sha256()
+
+    def following(self, texts: Iterable[tuple[str, bool]]) -> Iterator[tuple[str, bool]]:
+        """The same fragments, each with whether a document ends there."""
+        for text, ends in texts:
+            self._sha256.update(text.encode())
+            if ends:
+                self._sha256.update(b"\xff")  # which no UTF-8 has
+            yield text, ends
+
+    def add_split(self, corpus: Corpus, split: Split, documents: int) -> None:
+        self._sha256.update(f"corpus {corpus.id} {split.name} {documents}".encode())
+
+    def __str__(self) -> str:
+        return self._sha256.hexdigest()
+
+
+def hash_text(path: Path, reading: Reading, limit: int | None = None) -> str:
+    """The hash of a text as an evaluation reads it: all of it is read once, so that what is wrong with it shows before
+    anything is measured."""
+    found, documents = TextHash(), 0
+    if (path / MANIFEST).is_file():
+        corpus = open_corpus(path)
+        split = evaluated_split(corpus)
+        documents = min(split.documents, limit or split.documents)
+        found.add_split(corpus, split, documents)
+    else:
+        for _, ends in found.following(_texts(path, reading)):
+            documents += ends
+            if documents == limit:
+                break
+    if not documents:
+        raise InputError(f"there is no text in {path}.")
+    return str(found)
+
+
+def read_passages(
+    path: Path, reading: Reading, limit: int | None = None, found: TextHash | None = None
+) -> Iterator[str]:
+    """Whole documents, one at a time; `found` becomes their hash."""
     parts: list[str] = []
     count = size = 0
-    for text, ends in _texts(path, reading):
+    texts = _texts(path, reading)
+    for text, ends in texts if found is None else found.following(texts):
         parts.append(text)
         size = len(text) if len(parts) == 1 else size + len(text)
         if size > LONGEST_PASSAGE:

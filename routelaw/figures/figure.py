@@ -1,6 +1,7 @@
 """What a figure is: a name, where it stands in the paper, a caption, and a function from a run table to a picture.
 
-A module of this package that defines `FIGURES` (a tuple) takes part in `routelaw reproduce`; nothing else has to know.
+A module of this package that defines `FIGURES` (a tuple) is found by being there. `routelaw reproduce` draws those of
+runs that the paper's authors released.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ class Figure:
     """The paper's own label, e.g. "Figure 2 (joint_curves)"; empty for figures of ours."""
     on_release: str = ""
     """What to see in the figure of the paper's released losses, told on their page alone."""
+    released: bool = True
+    """Whether the paper's authors released the runs that it shows; if not, `routelaw reproduce` leaves it out."""
 
     def save(self, table: RunTable, folder: Path) -> list[Path]:
         """Draw and write SVG and PNG; returns the paths written."""

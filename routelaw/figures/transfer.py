@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -9,15 +11,17 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Picture
 from matplotlib.ticker import MaxNLocator, MultipleLocator
 
+from routelaw.errors import InputError
 from routelaw.figures import style
-from routelaw.figures.figure import Figure
+from routelaw.figures.figure import CannotDraw, Figure
 from routelaw.figures.loss_curves import PAPER_ROUTERS
 from routelaw.fitting.fit import Fit, fit_law
-from routelaw.fitting.intervals import Draws, bootstrap, parameter_quantities
+from routelaw.fitting.intervals import bootstrap, parameter_quantities
 from routelaw.fitting.points import select_points
-from routelaw.laws import get_law
+from routelaw.formatting import printable
 from routelaw.laws.law import Array
-from routelaw.runs.table import RunTable
+from routelaw.runs.table import LOSS_PREFIX, RunTable
+from routelaw.specs.names import DENSE
 
 CORPORA = {
     "loss_validation": "Validation",
@@ -27,94 +31,178 @@ CORPORA = {
     "loss_wikitext103": "WikiText-103",
     "loss_c4": "C4",
 }
+"""Those of the paper, in its order."""
 MEANINGS = {"a": "a, slope in log N", "b": "b, slope in log E", "c": "c, interaction"}
-SIZES = (15e6, 25e6, 55e6, 130e6, 370e6, 1.3e9)
-OFFSETS = {"dense": 0.27, "s-base": 0.09, "rl-r": -0.09, "hash": -0.27}
+SPREAD = 0.54
+"""Height of a row that its marks take up."""
+COLUMNS = 3
+
+
+@dataclass(frozen=True, eq=False)
+class TransferFits:
+    """The bilinear law of every router on every corpus, and the dense models' power law in N."""
+
+    corpora: tuple[str, ...]
+    """Columns of losses, those of the paper first."""
+    routers: tuple[str, ...]
+    """Those with a law on every corpus; the dense models come first if they have one, too."""
+    fits: Mapping[tuple[str, str], Fit]
+    """By (router, column)."""
+
+    def __getitem__(self, key: tuple[str, str]) -> Fit:
+        return self.fits[key]
+
+    @property
+    def routed(self) -> tuple[str, ...]:
+        return tuple(router for router in self.routers if router != DENSE)
+
+
+def corpus_label(target: str) -> str:
+    """`loss_c4` as C4; names of one's own as they are."""
+    return CORPORA.get(target) or printable(target.removeprefix(LOSS_PREFIX))
 
 
 @lru_cache(maxsize=1)
-def transfer_fits(table: RunTable) -> dict[tuple[str, str], Fit]:
-    """By (router, loss column): bilinear without dense runs, E ≥ 2, which is the convention of the printed table."""
-    fits = {("dense", task): fit_law("dense", select_points(table, "dense", target=task)) for task in CORPORA}
-    for router in PAPER_ROUTERS:
-        for task in CORPORA:
-            points = select_points(table, router, target=task, include_dense=False)
-            fits[router, task] = fit_law("bilinear", points.where(points.x["experts"] >= 2))
-    return fits
+def transfer_fits(table: RunTable) -> TransferFits:
+    """Without dense runs, E ≥ 2, which is the convention of the printed table."""
+    corpora = (*(c for c in CORPORA if c in table.losses), *(c for c in table.losses if c not in CORPORA))
+    if len(corpora) < 2:
+        raise CannotDraw(f"the runs have one loss only ({', '.join(corpora)}): transfer needs another corpus.")
+    fits: dict[tuple[str, str], Fit] = {}
+    routers, refused = [], ""
+    known = [router for router in PAPER_ROUTERS if router in table.routers]
+    for router in (DENSE, *known, *(r for r in table.routers if r not in (DENSE, *PAPER_ROUTERS))):
+        try:
+            own = {(router, task): _fit(table, router, task) for task in corpora}
+        except InputError as error:
+            refused = refused if router == DENSE else refused or str(error).removeprefix(f"{table.source}: ")
+            continue
+        fits |= own
+        routers.append(router)
+    found = TransferFits(corpora, tuple(routers), fits)
+    if not found.routed:
+        raise CannotDraw(f"no router has a bilinear law on every corpus: {refused or 'there are no routed runs.'}")
+    return found
+
+
+def _fit(table: RunTable, router: str, target: str) -> Fit:
+    if router == DENSE:
+        return fit_law("dense", select_points(table, DENSE, target=target))
+    points = select_points(table, router, target=target, include_dense=False)
+    return fit_law("bilinear", points.where(points.x["experts"] >= 2))
 
 
 def draw_transfer_coefficients(table: RunTable) -> Picture:
-    picture, axes = style.panels(len(MEANINGS), width=3.3, height=3.6, sharey=True)
     fits = transfer_fits(table)
-    draws = {key: bootstrap(fit) for key, fit in fits.items()}
+    rows = len(fits.corpora)
+    picture, axes = style.panels(len(MEANINGS), width=3.3, height=1.2 + 0.4 * rows, sharey=True)
+    ends = {key: _intervals(fit) for key, fit in fits.fits.items()}
+    colours = style.router_colours(fits.routers)
     for panel, (name, meaning) in zip(axes, MEANINGS.items(), strict=True):
-        for router in ("dense", *PAPER_ROUTERS):
-            if name in get_law("dense" if router == "dense" else "bilinear").names:
-                _coefficient(panel, router, name, fits, draws)
+        for router, offset in zip(fits.routers, _offsets(len(fits.routers)), strict=True):
+            if name in fits[router, fits.corpora[0]].law.names:
+                _coefficient(panel, router, colours[router], name, offset, fits, ends)
         panel.set_xlabel(meaning)
         panel.xaxis.set_major_locator(MaxNLocator(5))
-        style.named_ticks(panel.yaxis, dict(enumerate(CORPORA.values())))
-        panel.set_ylim(len(CORPORA) - 0.5, -0.5)
+        style.named_ticks(panel.yaxis, {row: corpus_label(task) for row, task in enumerate(fits.corpora)})
+        panel.set_ylim(rows - 0.5, -0.5)
         panel.grid(visible=False, axis="y")
-        for row in range(1, len(CORPORA)):
+        for row in range(1, rows):
             panel.axhline(row - 0.5, color="#e6e6e6", linewidth=0.6)
     axes[0].set_ylabel("corpus")
     style.legend_of(axes[0], picture)
     return picture
 
 
-def _coefficient(axes: Axes, router: str, name: str, fits: dict[tuple[str, str], Fit], draws: dict) -> None:
-    """One coefficient of one router on every corpus, with its interval, and the validation value as a line down."""
-    look = style.router_look(router, label=style.router_label(router))
-    axes.axvline(fits[router, "loss_validation"].params[name], color=look["color"], linewidth=0.7, linestyle=":")
-    rows = np.arange(len(CORPORA)) - OFFSETS[router]
-    values = np.array([fits[router, task].params[name] for task in CORPORA])
-    ends = np.array([_interval(draws[router, task], name) for task in CORPORA])
-    axes.hlines(rows, ends[:, 0], ends[:, 1], color=look["color"], linewidth=0.9)
+def _offsets(routers: int) -> Array:
+    return np.linspace(SPREAD / 2, -SPREAD / 2, routers) if routers > 1 else np.zeros(1)
+
+
+def _coefficient(
+    axes: Axes, router: str, colour: str, name: str, offset: float, fits: TransferFits, ends: dict
+) -> None:
+    """One coefficient of one router on every corpus, with its interval, and the first corpus's value as a line down."""
+    look = style.router_look(router, label=style.router_label(router)) | {"color": colour}
+    axes.axvline(fits[router, fits.corpora[0]].params[name], color=colour, linewidth=0.7, linestyle=":")
+    rows = np.arange(len(fits.corpora)) - offset
+    values = np.array([fits[router, task].params[name] for task in fits.corpora])
+    spans = np.array([ends[router, task].get(name, (np.nan, np.nan)) for task in fits.corpora])
+    axes.hlines(rows, spans[:, 0], spans[:, 1], color=colour, linewidth=0.9)
     axes.plot(values, rows, linestyle="", **look)
 
 
-def _interval(draws: Draws, name: str) -> tuple[float, float]:
-    quantity = next(q for q in parameter_quantities(draws.fit.law) if q.name == name)
-    interval = draws.interval(quantity)
-    return interval.low, interval.high
+def _intervals(fit: Fit) -> dict[str, tuple[float, float]]:
+    """Of every parameter; none where there are too few sizes to resample."""
+    try:
+        draws = bootstrap(fit)
+    except InputError:
+        return {}
+    found = {quantity.name: draws.interval(quantity) for quantity in parameter_quantities(fit.law)}
+    return {name: (interval.low, interval.high) for name, interval in found.items()}
 
 
 def draw_transfer_slopes(table: RunTable) -> Picture:
-    picture, grid = style.panels(3, rows=4, width=2.6, height=2.15)
     fits = transfer_fits(table)
-    by_size, by_experts = grid[: len(CORPORA)], grid[len(CORPORA) :]
-    sizes, experts = np.geomspace(SIZES[0], SIZES[-1], 60), np.geomspace(2, 512, 60)
-    for column, (task, title) in enumerate(CORPORA.items()):
-        for router in PAPER_ROUTERS:
+    columns = min(COLUMNS, len(fits.corpora))
+    rows = -(-len(fits.corpora) // columns)
+    picture, grid = style.panels(columns, rows=2 * rows, width=2.6, height=2.15)
+    halves = grid[: rows * columns], grid[rows * columns :]
+    for half in halves:
+        for spare in half[len(fits.corpora) :]:
+            spare.remove()
+    by_size, by_experts = (half[: len(fits.corpora)] for half in halves)
+    points = [fits[router, fits.corpora[0]].points for router in fits.routed]
+    names = {active: size for p in points for size, active, _ in p.by_size()}
+    trained = np.array(sorted(names))
+    experts_seen = np.unique(np.concatenate([p.x["experts"] for p in points]))
+    sizes = np.geomspace(trained[0], trained[-1], 60)
+    experts = np.geomspace(experts_seen[0], experts_seen[-1], 60)
+    colours = style.router_colours(fits.routers)
+    for column, task in enumerate(fits.corpora):
+        for router in fits.routed:
             p = fits[router, task].params
-            look = {"color": style.router_colour(router), "label": style.router_label(router)}
+            look = {"color": colours[router], "label": style.router_label(router)}
             by_size[column].plot(sizes, p["b"] + p["c"] * np.log10(sizes), **look)
             by_experts[column].plot(experts, p["a"] + p["c"] * np.log10(experts), **look)
-        dense = fits["dense", task].params["a"]
-        by_experts[column].axhline(dense, color=style.router_colour("dense"), linewidth=0.9, label="Dense")
-        by_size[column].set_title(title)
-        by_experts[column].set_title(title)
+        if DENSE in fits.routers:
+            dense = fits[DENSE, task].params["a"]
+            by_experts[column].axhline(dense, color=style.router_colour(DENSE), linewidth=0.9, label="Dense")
+        by_size[column].set_title(corpus_label(task))
+        by_experts[column].set_title(corpus_label(task))
         by_size[column].set_xscale("log")
-        style.named_ticks(by_size[column].xaxis, {15e6: "15M", 130e6: "130M", 1.3e9: "1.3B"})
+        style.named_ticks(by_size[column].xaxis, {n: names[n] for n in _middle_and_ends(trained)})
         by_size[column].set_xlabel("parameters N")
-        style.experts_axis(by_experts[column], (2, 8, 32, 128, 512))
+        style.experts_axis(by_experts[column], _some(experts_seen.astype(int).tolist()))
     _same_span(by_size)
     _same_span(by_experts)
-    for first in (0, 3):
+    for first in range(0, len(fits.corpora), columns):
         by_size[first].set_ylabel("b(N) = ∂ log L / ∂ log E")
         by_experts[first].set_ylabel("a(E) = ∂ log L / ∂ log N")
     style.legend_of(by_experts[0], picture)
     return picture
 
 
+def _middle_and_ends(values: Array) -> list[float]:
+    """The smallest, the largest, and the one nearest to between them on a log scale, if it is apart from both."""
+    low, high = float(values[0]), float(values[-1])
+    between = [float(v) for v in values[1:-1] if 0.25 < np.log(v / low) / np.log(high / low) < 0.75]
+    middle = np.sqrt(low * high)
+    return [low, *sorted(between, key=lambda v: abs(np.log(v / middle)))[:1], high]
+
+
+def _some(experts: list[int]) -> tuple[int, ...]:
+    """Every second of many."""
+    return tuple(experts[::2]) if len(experts) > 5 else tuple(experts)
+
+
 def _same_span(axes: Array) -> None:
     """One scale for all panels of one slope, each about its own values: LAMBADA's slopes are far from the others'."""
     limits = np.array([panel.get_ylim() for panel in axes])
     half = (limits[:, 1] - limits[:, 0]).max() / 2
+    step = max(0.01, float(MaxNLocator(8).tick_values(0, 2 * half)[1]))
     for panel, middle in zip(axes, limits.mean(axis=1), strict=True):
         panel.set_ylim(middle - half, middle + half)
-        panel.yaxis.set_major_locator(MultipleLocator(0.01))
+        panel.yaxis.set_major_locator(MultipleLocator(step))
 
 
 FIGURES = (
@@ -124,10 +212,14 @@ FIGURES = (
         caption=(
             "Coefficients a, b and c of log L = a·log N + b·log E + c·log N·log E + d, fitted to the final zero-shot "
             "loss on each corpus with routed runs alone (E ≥ 2, dense excluded), the convention under which the "
-            "printed table reproduces; dense: the power law in N, without the unreleased 870M model. Bars are 90 % "
-            "intervals from resampling whole model sizes, which the paper does not give; dotted lines repeat the "
-            "validation value. LAMBADA, the Pile and C4 differ from validation in a by more than the bars. In b and c "
-            "the bars of one corpus overlap: six sizes do not settle the order of the routers in a single coefficient."
+            "paper's printed table reproduces; dense: the power law in N, where three sizes allow one. Bars are 90 % "
+            "intervals from resampling whole model sizes, which the paper does not give and which need three sizes; "
+            "dotted lines repeat the value on the first corpus."
+        ),
+        on_release=(
+            "The unreleased 870M model is missing from the dense law. LAMBADA, the Pile and C4 differ from validation "
+            "in a by more than the bars. In b and c the bars of one corpus overlap: six sizes do not settle the order "
+            "of the routers in a single coefficient."
         ),
         draw=draw_transfer_coefficients,
         paper="Appendix figure transfer-individual-scaling-coeffs",
@@ -139,9 +231,11 @@ FIGURES = (
             "The same fits with the interaction put in: b(N) = b + c·log N, the gain from experts at size N (upper "
             "half), and a(E) = a + c·log E, the gain from size with E experts (lower half); lower is better in both. "
             "These are the partial derivatives themselves, without the minus sign that the paper prints. The panels "
-            "of a half share one scale but not its origin. Every slope flattens as the other size grows. On LAMBADA "
-            "RL-R has the better b(N) up to about 220M (the paper says 410M) and S-BASE from there on; on C4 S-BASE "
-            "leads from about 23M (the paper: always)."
+            "of a half share one scale but not its origin."
+        ),
+        on_release=(
+            "Every slope flattens as the other size grows. On LAMBADA RL-R has the better b(N) up to about 220M (the "
+            "paper says 410M) and S-BASE from there on; on C4 S-BASE leads from about 23M (the paper: always)."
         ),
         draw=draw_transfer_slopes,
         paper="Appendix figure transfer-alpha",

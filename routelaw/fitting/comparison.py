@@ -16,6 +16,7 @@ from routelaw.errors import InputError
 from routelaw.fitting.fit import Fit, fit_law, is_determined
 from routelaw.fitting.fit_report import FitReport, extrapolation, reference_point
 from routelaw.fitting.intervals import DEFAULT_LEVEL, probability_larger, refit, resample_counts, stretched_ends
+from routelaw.fitting.lengths import reads_length, several_lengths
 from routelaw.fitting.points import has_finished, in_size_and_experts, knows_routing, select_points
 from routelaw.fitting.selection import Ranked, Skipped, comparable_laws, mean_error, rank_laws
 from routelaw.fitting.validation import error_e4
@@ -244,11 +245,21 @@ def routers_to_compare(
     return finished
 
 
-def laws_to_compare(laws: Sequence[str | Law] = (), under: str | Law | None = None) -> list[Law]:
-    """As asked, else every law of size and experts or compute; `under` must be one that routers can be compared by."""
+def laws_to_compare(
+    laws: Sequence[str | Law] = (), under: str | Law | None = None, table: RunTable | None = None
+) -> list[Law]:
+    """As asked, else every law of routed models: in tokens where the table has several lengths, of one length where it
+    does not. `under` must be one that routers can be compared by."""
     if under is not None:
         check_law(get_law(under))
-    chosen = list({law.name: law for law in map(get_law, laws)}.values()) or comparable_laws()
+    in_tokens = table is not None and several_lengths(table)
+    chosen = list({law.name: law for law in map(get_law, laws)}.values()) or comparable_laws(in_tokens)
+    by_kind = {reads_length(law): law.name for law in chosen}
+    if len(by_kind) > 1:
+        raise InputError(
+            f"law {by_kind[True]} reads tokens and law {by_kind[False]} holds at one length of training: they are "
+            "fitted to other runs, so their errors cannot be compared."
+        )
     for law in [*chosen, *([get_law(under)] if under is not None else [])]:
         if law.along_training or not knows_routing(law):
             raise InputError(f"law {law.name} cannot be compared on routed runs at the end of training.")
@@ -279,7 +290,8 @@ def compare(
     >>> [ranked.fit.law.name for ranked in found.rankings["s-base"].laws]
     ['bilinear', 'separable']
     """
-    chosen, wanted = laws_to_compare(laws, under), routers_to_compare(table, routers, notice)
+    chosen, wanted = laws_to_compare(laws, under, table), routers_to_compare(table, routers, notice)
+    every_length = reads_length(chosen[0])
     if len(wanted) == 1:
         for name, given in {"under": under, "active_params": active_params, "experts": experts}.items():
             if given is not None:
@@ -287,7 +299,7 @@ def compare(
                 raise InputError(f"{name} has no effect {reason}: leave it out.")
     rankings: dict[str, LawRanking] = {}
     for router in wanted:
-        points = select_points(table, router, mixed=False, target=target)
+        points = select_points(table, router, mixed=False, target=target, every_length=every_length)
         ranked, skipped = rank_laws(points, chosen, level, seed)
         rankings[router] = LawRanking(router, ranked, skipped, points.left_out, points.warnings)
         progress(len(rankings), len(wanted))

@@ -9,16 +9,21 @@ import numpy as np
 
 from routelaw.errors import InputError
 from routelaw.fitting.least_squares import minimise
+from routelaw.fitting.noise import SAME_LENGTH
 from routelaw.fitting.points import Points
 from routelaw.laws import get_law
-from routelaw.laws.law import LN10, Array, Law
+from routelaw.laws.law import FEW_EXPERTS, LN10, Array, Law
 
 Status = Literal["converged", "at-bound", "unidentified", "not-converged"]
 Error = Literal["squared", "huber"]
 
-HUBER_DELTA = 1e-3
-"""Residuals of log10 L beyond this count linearly; the paper's fits leave residuals of about 3e-3."""
+HUBER_DELTA = 1e-3 / float(LN10)
+"""Residuals of log10 L beyond this count linearly: 1e-3 of the natural logarithm, as Hoffmann et al. 2022 have it."""
 RANK_TOLERANCE = 1e-8
+SAME_AS_START = 1e-9
+"""Relative distance of a parameter from one of its starting values within which it has not moved."""
+EXACT_FIT = 1e-9
+"""RMSLE below which a law passes through all points, and may well lie at a starting value."""
 RESAMPLE_SEARCHES = 2
 """Starts of its own that each resample follows, beside the optimum of the whole data."""
 
@@ -71,7 +76,7 @@ def fit_law(law: str | Law, points: Points, *, error: Error = "squared") -> Fit:
     >>> fit.status, sorted(fit.params)
     ('converged', ['a', 'b', 'c', 'd'])
     """
-    law = get_law(law)
+    law, reduced = reduced_law(get_law(law), points)
     check_fittable(law, points)
     search_RP, error_R, converged_R = solve(law, points, points.weight[None], error=error)
     search_P = search_RP[0]
@@ -81,8 +86,37 @@ def fit_law(law: str | Law, points: Points, *, error: Error = "squared") -> Fit:
     residual_N = law.log_loss(params_P[None], points.x)[0] - points.log_loss
     rmsle = float(np.sqrt(np.average(residual_N**2, weights=points.weight)))
     status, warnings = fit_status(law, points, search_P, bool(converged_R[0]))
+    if rmsle > EXACT_FIT:
+        warnings = (*warnings, *_unmoved(law, params_P))
     params = {name: float(v) for name, v in zip(law.names, params_P, strict=True)}
-    return Fit(law, points, params, rmsle, status, error, (*points.warnings, *warnings), search_P)
+    return Fit(law, points, params, rmsle, status, error, (*points.warnings, *reduced, *warnings), search_P)
+
+
+def reduced_law(law: Law, points: Points) -> tuple[Law, list[str]]:
+    """The law itself, or the simpler one that it is on these points, and a sentence that says so."""
+    tokens_N = points.x["tokens"] if law.at_one_length else np.array([np.nan])
+    if np.isfinite(tokens_N).all() and tokens_N.max() <= SAME_LENGTH * tokens_N.min():
+        return get_law(law.at_one_length), [
+            f"all runs were trained on {np.median(tokens_N):.4g} tokens, where law {law.name} is law "
+            f"{law.at_one_length}: the fit says nothing of other lengths."
+        ]
+    counts = len(np.unique(points.x["experts"])) if law.of_few_experts else 0
+    if 2 <= counts < FEW_EXPERTS:
+        return get_law(law.of_few_experts), [
+            f"{counts} expert counts do not show where Ê saturates: law {law.name} is fitted with E in place of Ê, as "
+            f"law {law.of_few_experts}."
+        ]
+    return law, []
+
+
+def _unmoved(law: Law, params_P: Array) -> list[str]:
+    """A warning where parameters end exactly where the search began: it did not move them, or they do nothing."""
+    places = zip(law.parameters, params_P, strict=True)
+    stuck = [p.name for p, value in places if np.isclose(value, p.starts, rtol=SAME_AS_START, atol=0.0).any()]
+    if not stuck:
+        return []
+    are, them = ("are", "them") if len(stuck) > 1 else ("is", "it")
+    return [f"{' and '.join(stuck)} {are} where the search began: the data say nothing of {them}."]
 
 
 def solve(
@@ -105,25 +139,11 @@ def solve(
     R, S, P = starts_RSP.shape
     if not S:
         raise InputError(f"law {law.name} has no finite prediction for these points at any starting value.")
-    found = minimise(law, points.x, points.log_loss, np.repeat(weights_RN, S, axis=0), starts_RSP.reshape(R * S, P))
+    delta = HUBER_DELTA if error == "huber" else None
+    repeated_BN = np.repeat(weights_RN, S, axis=0)
+    found = minimise(law, points.x, points.log_loss, repeated_BN, starts_RSP.reshape(R * S, P), delta=delta)
     best_R = np.arange(R) * S + found.error_B.reshape(R, S).argmin(axis=1)
-    search_RP, error_R, converged_R = found.search_BP[best_R], found.error_B[best_R], found.converged_B[best_R]
-    if error == "huber":
-        search_RP, converged_R = _reweight(law, points, weights_RN, search_RP)
-    return search_RP, error_R, converged_R
-
-
-def _reweight(law: Law, points: Points, weights_RN: Array, search_RP: Array) -> tuple[Array, Array]:
-    """Huber's error by iteratively reweighted least squares from the squared-error optimum."""
-    for _ in range(200):
-        residual_RN = law.log_loss(law.from_search(search_RP), points.x) - points.log_loss
-        share_RN = HUBER_DELTA / np.maximum(np.abs(residual_RN), HUBER_DELTA)
-        found = minimise(law, points.x, points.log_loss, weights_RN * share_RN, search_RP)
-        moved = np.abs(found.search_BP - search_RP) / (np.abs(search_RP) + 1e-3)
-        search_RP = found.search_BP
-        if moved.max() < 1e-8:
-            return search_RP, found.converged_B
-    return search_RP, np.zeros(len(search_RP), dtype=bool)
+    return found.search_BP[best_R], found.error_B[best_R], found.converged_B[best_R]
 
 
 def check_fittable(law: Law, points: Points) -> None:

@@ -85,7 +85,8 @@ class FitReport:
     def _parameters(self) -> tuple[list[str], list[list[str]]]:
         at = f"at N = {number(self.at['active_params'])}, E = {self.at['experts']:g}"
         meanings = {name: f"{said}, {at}" for name, said in DERIVED_MEANINGS.items() if name != "n_cut"}
-        meanings |= {"n_cut": DERIVED_MEANINGS["n_cut"], **{p.name: p.meaning for p in self.fit.law.parameters}}
+        meanings |= {"n_cut": DERIVED_MEANINGS["n_cut"]}
+        meanings |= {p.name: p.meaning for p in (*self.fit.law.parameters, *self.fit.law.constants)}
         header = ["parameter", "value", f"{100 * self.level:g} % interval", "meaning"]
         return header, [
             [name, number(value), _shown(self.intervals.get(name)), meanings.get(name, at)]
@@ -269,10 +270,10 @@ def _warnings(
 ) -> list[str]:
     """What the data do not determine, in words."""
     sentences = []
-    parameters = set(fit.law.names)
+    of_the_law = {*fit.law.names, *(c.name for c in fit.law.constants), "n_cut"}
     for quantity in quantities:
         interval = intervals.get(quantity.name)
-        if interval is None or (quantity.name not in parameters and quantity.name != "n_cut"):
+        if interval is None or quantity.name not in of_the_law:
             continue
         if np.isinf(derived.get(quantity.name, 0.0)):
             continue

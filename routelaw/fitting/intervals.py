@@ -47,7 +47,7 @@ class Quantity:
 
     def value(self, scaled: float) -> float:
         with np.errstate(over="ignore"):
-            return float(10.0**scaled) if self.log else float(scaled)
+            return float(np.power(10.0, scaled)) if self.log else float(scaled)
 
 
 def parameter_quantities(law: Law) -> list[Quantity]:
@@ -62,6 +62,11 @@ def parameter_quantities(law: Law) -> list[Quantity]:
         )
         for i, p in enumerate(law.parameters)
     ]
+
+
+def constant_quantities(law: Law) -> list[Quantity]:
+    """What follows from the parameters alone, such as Kaplan's N_c."""
+    return [Quantity(c.name, c.of, log=c.log) for c in law.constants]
 
 
 def _log10(values_B: Array) -> Array:
@@ -96,10 +101,12 @@ def loss_at(law: Law, **inputs: float) -> Quantity:
 
 
 def derived_quantities(law: Law, active_params: float, experts: float) -> list[Quantity]:
-    """The paper's applications for a law in (N, E), at a reference size and expert count."""
+    """The constants of a law, and of one in (N, E) the paper's applications at a reference size and expert count."""
+    constants = constant_quantities(law)
     if not in_size_and_experts(law):
-        return []
+        return constants
     return [
+        *constants,
         n_cut(law),
         effective_params(law, active_params, experts),
         max_effective_params(law, active_params),
@@ -133,8 +140,22 @@ class Draws:
     clusters: int
 
     def interval(self, quantity: Quantity, level: float = DEFAULT_LEVEL) -> Interval:
+        return Resamples(self.fit.params_BP, self.params_RP, self.method, self.clusters).interval(quantity, level)
+
+
+@dataclass(frozen=True, eq=False)
+class Resamples:
+    """Parameters, and what refits to resampled points made of them, wherever the points are."""
+
+    params_BP: Array
+    """One row: the parameters themselves."""
+    params_RP: Array
+    method: Method
+    clusters: int
+
+    def interval(self, quantity: Quantity, level: float = DEFAULT_LEVEL) -> Interval:
         values_R = quantity.of(self.params_RP)
-        estimate = float(quantity.of(self.fit.params_BP)[0])
+        estimate = float(quantity.of(self.params_BP)[0])
         low, high = np.quantile(values_R, [(1 - level) / 2, (1 + level) / 2], method="nearest")
         if self.method == "size-bootstrap":
             stretch = small_sample_stretch(self.clusters, level)
@@ -179,8 +200,9 @@ def probability_larger(first_R: Array, second_R: Array, clusters: int) -> float:
 def closed_interval(quantity: Quantity, low: float, high: float) -> Interval:
     open_low = not np.isfinite(low) or low <= quantity.low
     open_high = not np.isfinite(high) or high >= quantity.high
-    low, high = max(low, quantity.low), min(high, quantity.high)
-    return Interval(quantity.value(low), quantity.value(high), open_low, open_high)
+    low, high = (quantity.value(end) for end in (max(low, quantity.low), min(high, quantity.high)))
+    # An exponent may be finite and its power not: 10^(d/α) where α is hardly above 0.
+    return Interval(low, high, bool(open_low or (quantity.log and low == 0)), bool(open_high or np.isinf(high)))
 
 
 def _stretched(estimate: float, end: float, stretch: float) -> float:

@@ -50,15 +50,24 @@ class Solutions:
     search_BP: Array
     """Optimum of each problem, in search coordinates."""
     error_B: Array
-    """Weighted sum of squared residuals (without the pull)."""
+    """The weighted error that was asked for (without the pull)."""
     converged_B: Array
 
 
 def minimise(
-    law: Law, x: Inputs, log_loss_N: Array, weights_BN: Array, start_BP: Array, pull: Pull | None = None
+    law: Law,
+    x: Inputs,
+    log_loss_N: Array,
+    weights_BN: Array,
+    start_BP: Array,
+    pull: Pull | None = None,
+    delta: float | None = None,
 ) -> Solutions:
-    """Local optimum of Σ w·(law − log L)² from each starting vector (search coordinates)."""
-    search = _Search(law, x, log_loss_N, weights_BN, pull)
+    """Local optimum of Σ w·(law − log L)² from each starting vector (search coordinates).
+
+    With `delta` it is Huber's error: residuals beyond it count linearly, 2δ|r| − δ² instead of r².
+    """
+    search = _Search(law, x, log_loss_N, weights_BN, pull, delta)
     return search.run(start_BP)
 
 
@@ -66,12 +75,17 @@ class _Search:
     """The problems in flight. Normal equations are kept where they were computed: a step that is refused changes the
     damping alone, so only accepted steps pay for slopes."""
 
-    def __init__(self, law: Law, x: Inputs, log_loss_N: Array, weights_BN: Array, pull: Pull | None) -> None:
+    def __init__(
+        self, law: Law, x: Inputs, log_loss_N: Array, weights_BN: Array, pull: Pull | None, delta: float | None
+    ) -> None:
         self.law, self.x, self.y_N, self.w_BN, self.pull = law, x, log_loss_N, weights_BN, pull
+        self.delta = delta
         self.at = law.at_points(x)
         self.low_P, self.high_P = law.search_bounds()
         self.exact_B = EXACT * (weights_BN @ log_loss_N**2)
-        self.linear = law.linear_count if isinstance(law, PowerSum) and law.is_log_linear and pull is None else 0
+        # Coefficients are solved for under squared error alone.
+        projects = isinstance(law, PowerSum) and law.is_log_linear and pull is None and delta is None
+        self.linear = law.linear_count if isinstance(law, PowerSum) and projects else 0
         self.damped_P = np.arange(len(law.parameters)) >= self.linear
         self.at_once = max(1, ELEMENTS_AT_ONCE // (log_loss_N.size * (len(law.parameters) + 1)))
         B, P = len(weights_BN), len(law.parameters)
@@ -124,7 +138,15 @@ class _Search:
         residual_LN = evaluation.log_loss_BN - self.y_N
         weights_LN = self.w_BN[index_L]
         usable_L = np.isfinite(residual_LN).all(1)
-        error_L = np.where(usable_L, np.einsum("ln,ln,ln->l", weights_LN, residual_LN, residual_LN), np.inf)
+        if self.delta is None:
+            error_L = np.einsum("ln,ln,ln->l", weights_LN, residual_LN, residual_LN)
+        else:
+            # Within δ a residual counts in full; beyond, the slope of its error is that of a square of less weight.
+            size_LN = np.abs(residual_LN)
+            inner_LN = np.minimum(size_LN, self.delta)
+            error_L = np.einsum("ln,ln,ln->l", weights_LN, inner_LN, 2.0 * size_LN - inner_LN)
+            weights_LN = weights_LN * (self.delta / np.maximum(size_LN, self.delta))
+        error_L = np.where(usable_L, error_L, np.inf)
         cost_L = error_L
         if self.pull is not None:
             pulled_L = self.pull.residual(trial_LP, index_L)
@@ -195,7 +217,8 @@ class _Search:
         # Centring the columns on their weighted means keeps the normal equations well conditioned; a constant takes
         # the shift back, so a law without one stays as it is.
         powers = [c.powers for c in self.law.terms[0]]
-        constant = powers.index((0, 0)) if (0, 0) in powers else None
+        flat = [not any(own) and c.factor == 1 for own, c in zip(powers, self.law.terms[0], strict=True)]
+        constant = flat.index(True) if True in flat else None
         centre_BC = np.zeros((len(z_BP), self.linear))
         if constant is not None:
             centre_BC = (basis_BCN @ w_BN[..., None])[..., 0] / w_BN.sum(1)[:, None]

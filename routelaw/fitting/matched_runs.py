@@ -21,8 +21,7 @@ import pandas as pd
 from routelaw.fitting.claims import Effect, student
 from routelaw.fitting.fit import Fit
 from routelaw.fitting.intervals import DEFAULT_LEVEL, Draws, bootstrap
-from routelaw.fitting.noise import NoiseFloor, mean_noise, noise_floor
-from routelaw.fitting.points import SAME_LENGTH, SAME_MODEL
+from routelaw.fitting.noise import SAME_LENGTH, SAME_MODEL, NoiseFloor, mean_noise, noise_floor
 from routelaw.laws.law import Array
 from routelaw.runs.table import FINISHED, RunTable, last_status
 

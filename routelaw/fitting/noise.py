@@ -11,14 +11,23 @@ where they are not of one distribution, at several sizes, say, their variances a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 from scipy import special
 
-from routelaw.runs.table import DESCRIPTION, FINISHED, LOSS_PREFIX, SOURCE, RunTable, last_rows, last_status
+from routelaw.runs.table import (
+    DESCRIPTION,
+    FINISHED,
+    LOSS_PREFIX,
+    SOURCE,
+    TELLS_APART,
+    RunTable,
+    last_rows,
+    last_status,
+)  # fmt: skip
 
 DEFAULT_LEVEL = 0.9
 """The level of intervals, unless told otherwise."""
@@ -27,14 +36,6 @@ SAME_LENGTH = 1.05
 SAME_MODEL = ["router", "variant", "size", "active_params", "experts", "k", "routing_frequency"]
 LENGTHS = ("tokens_planned", "tokens", "step")
 """How long a run was trained, by the first of these columns that is given throughout."""
-TELLS_APART = (
-    "total_params", "flops_per_token", "granularity", "shared_experts", "embedding_params", "learning_rate", "lr",
-    "batch_tokens", "batch_size", "batch", "recipe", "optimizer", "optimiser", "schedule", "weight_decay", "warmup",
-    "warmup_steps", "dropout", "epochs", "dataset", "data", "tokenizer", "vocabulary", "vocab_size", "sequence_length",
-    "seq_len", "context_length", "d_model", "d_ff", "width", "depth", "layers", "num_layers", "n_layers", "blocks",
-    "num_blocks", "heads", "num_heads", "kqv_size", "capacity_factor", "flop_increase",
-)  # fmt: skip
-"""Columns in which seeds of one model do not differ, as far as a table has them."""
 MEASURED = {
     "acc", "accuracy", "bpb", "bpc", "loss", "ppl", "perplexity", "score", "error", "seconds", "second",
     "hours", "days", "time", "date", "start", "started", "end", "ended", "finished", "ms", "speed", "throughput", "mfu",
@@ -64,8 +65,9 @@ def seed_groups(frame: pd.DataFrame) -> pd.Series:
     return pd.Series(group_N, index=frame.index)
 
 
-def kept_apart(frame: pd.DataFrame) -> list[str]:
-    """A warning where runs look like seeds of one model and differ in more than that."""
+def kept_apart(frame: pd.DataFrame, read: Collection[str] = ()) -> list[str]:
+    """A warning where runs look like seeds of one model and differ in more than that, apart from the columns `read` by
+    the law in question."""
     models = frame.groupby(SAME_MODEL, sort=False, dropna=False)
     several = seed_groups(frame).groupby(models.ngroup()).nunique() > 1
     if not several.any():
@@ -77,6 +79,11 @@ def kept_apart(frame: pd.DataFrame) -> list[str]:
     differ = [
         name for name, cells in columns.items() if (cells.groupby(number).nunique(dropna=False)[several] > 1).any()
     ]
+    if "tokens" in read:
+        differ = [name for name in differ if name not in LENGTHS]
+    differ = [name for name in differ if name not in read]
+    if not differ:
+        return []
     count = int(several.sum())
     what = f"{count} models have" if count > 1 else "one model has"
     return [f"{what} runs that differ in {', '.join(differ)}: these are separate points, not seeds of one model."]

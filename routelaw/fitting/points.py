@@ -1,7 +1,8 @@
 """Which rows of a run table a fit takes, and what it leaves out.
 
 A router's fit takes the last row with a value of each of its runs, and the dense runs as E = 1; runs that differ only
-in their seed are averaged into one point; a law in (N, E) takes one (K, R). Whatever is left out is said.
+in their seed are averaged into one point; a law takes one value of K, R, granularity and shared experts where it reads
+none, and one length of training where it reads no tokens. Whatever is left out is said.
 Which runs are seeds of one model is decided in `noise.py`; those that look like it and are not are separate points, and
 a warning says so.
 """
@@ -15,14 +16,17 @@ import numpy as np
 import pandas as pd
 
 from routelaw.errors import InputError
-from routelaw.fitting.noise import SAME_LENGTH, SAME_MODEL, averaged_in_doubt, kept_apart, seed_groups
-from routelaw.laws.law import Array, Law
+from routelaw.fitting.lengths import along_training, check_tokens, lengths_apart, one_length, reads_length
+from routelaw.fitting.noise import SAME_MODEL, averaged_in_doubt, kept_apart, seed_groups
+from routelaw.laws.kaplan2020_smin import InMinSteps
+from routelaw.laws.law import COLUMNS, Array, Law
 from routelaw.runs.table import DESCRIPTION, FINISHED, LOSS_PREFIX, SOURCE, RunTable, last_rows, last_status
 from routelaw.specs.names import DENSE, canonical_router, nearest_hint
 from routelaw.specs.run import RouterSpec
 
 DEFAULT_K, DEFAULT_FREQUENCY = 1, 0.5
-NUMERIC = ("active_params", "experts", "k", "routing_frequency", "total_params", "flops_per_token", "step")
+USUAL = {"granularity": 1.0, "shared_experts": 0.0}
+"""What a law that does not read these columns takes, where a table mixes several."""
 CORPUS = "corpus"
 WIDEST_WEIGHTS = 1e12
 """The largest weight over the smallest: beyond it the small ones are rounding."""
@@ -94,6 +98,15 @@ def knows_routing(law: Law) -> bool:
     return bool({"experts", "total_params", "flops_per_token"} & set(law.inputs))
 
 
+def takes_every_architecture(law: Law | None) -> bool:
+    """Whether a law tells models of any K, R, granularity and shared experts apart: by compute, or by both counts of
+    parameters."""
+    if law is None:
+        return False
+    by_compute = "flops_per_token" in law.inputs and "experts" not in law.inputs
+    return by_compute or {"active_params", "total_params"} <= set(law.inputs)
+
+
 def in_size_and_experts(law: Law) -> bool:
     """A law in (N, E): what effective parameters, cut-offs and b(N) need."""
     return set(law.inputs) == {"active_params", "experts"}
@@ -121,8 +134,10 @@ def select_points(
     average_seeds: bool = True,
     weight_column: str | None = None,
     up_to_step: int | None = None,
+    every_length: bool | None = None,
 ) -> Points:
-    """The points of one router. `mixed` keeps every (K, R): the default for laws that do not read `experts`.
+    """The points of one router. `mixed` keeps every architecture: the default for laws that tell them apart by their
+    compute or their parameters. `every_length` keeps every length of training: the default for laws in tokens.
 
     What is left out, and why, is part of the result, as `left_out` and `warnings`.
 
@@ -143,17 +158,13 @@ def select_points(
     if up_to_step is not None:
         frame = frame[frame["step"] <= up_to_step]
     if law is not None and law.along_training:
-        if frame["step"].isna().any():
-            raise InputError(f"{table.source}: law {law.name} follows training and the table has no column step.")
-        if (frame["step"] == 0).any():
-            left_out.append("evaluations before the first step")
-        frame = frame[frame["step"] > 0]
+        frame = along_training(frame, law, table.source, left_out)
     else:
-        frame = _one_length(last_rows(frame), left_out)
-    if mixed is None:
-        mixed = law is not None and "experts" not in law.inputs and "flops_per_token" in law.inputs
-    if not mixed:
-        frame = _one_architecture(frame, k, routing_frequency, left_out, table.source)
+        frame = last_rows(frame)
+        if not (reads_length(law) if every_length is None else every_length):
+            frame = one_length(frame, left_out, _keep)
+    if not (takes_every_architecture(law) if mixed is None else mixed):
+        frame = _one_architecture(frame, k, routing_frequency, left_out, table.source, law)
     if experts is not None:
         frame = _keep(frame, frame["experts"].isin(list(experts)), "with an E not asked for", left_out)
     if sizes is not None:
@@ -165,47 +176,22 @@ def select_points(
     if not (frame["router"] == router).any():
         because = f": left out are {'; '.join(left_out)}" if left_out else ""
         raise InputError(f"{table.source}: no run of {router} is left to fit{because}.")
-    if law is not None and not knows_routing(law) and frame["experts"].nunique() > 1:
+    if law is not None and not knows_routing(law) and frame["experts"].nunique() > 1 and not mixed:
         raise InputError(
             f"{table.source}: law {law.name} knows nothing of E, and the runs of {router} have several: "
             f"fit it to dense runs, or choose a law in (N, E)."
         )
     points = _to_points(frame, router, target, average_seeds, table.source)
-    warnings = [*table.warnings, *kept_apart(frame)]
+    warnings = [*table.warnings, *kept_apart(frame, law.inputs if law else ())]
     if average_seeds:
         warnings += averaged_in_doubt(frame, weight_column)
-    if law is None or not law.along_training:
-        warnings += _lengths_apart(frame)
+    if law is not None and reads_length(law):
+        warnings += check_tokens(frame, law, table.source)
+    elif law is None or not law.along_training:
+        warnings += lengths_apart(frame)
+    if isinstance(law, InMinSteps) and target != "loss_validation":
+        warnings.append(f"B_crit is taken at {target}, and Kaplan's is that of the loss on the text of training.")
     return replace(points, left_out=tuple(left_out), warnings=tuple(warnings))
-
-
-def _one_length(frame: pd.DataFrame, left_out: list[str]) -> pd.DataFrame:
-    """Runs planned for the same number of tokens: those of the commonest plan. A law holds for one length at a time.
-
-    Without plans in the table nothing is left out; last evaluations far apart are a warning.
-    """
-    plans = frame["tokens_planned"]
-    if plans.notna().all() and plans.nunique() > 1:
-        commonest = plans.mode().max()
-        alike = (plans.astype(float) / float(commonest)).between(1 / SAME_LENGTH, SAME_LENGTH)
-        return _keep(frame, alike, f"of another length than {commonest:.4g} tokens", left_out)
-    return frame
-
-
-def _lengths_apart(frame: pd.DataFrame) -> list[str]:
-    """A warning where runs were trained for quite different lengths, or some of them not to their end."""
-    sentences = []
-    lengths = {name: frame[name].dropna().astype(float) for name in ("step", "tokens")}
-    if lengths["step"].empty or lengths["tokens"].size:
-        del lengths["step"]  # tokens say it better: batches may differ
-    for name, values in lengths.items():
-        if values.size and values.max() > SAME_LENGTH * max(values.min(), 1):
-            least, most = values.min(), values.max()
-            range_ = f"from step {least:g} to {most:g}" if name == "step" else f"from {least:.3g} to {most:.3g} tokens"
-            sentences.append(
-                f"the last evaluations range {range_}: lengths of training are mixed, and the law knows of none."
-            )
-    return sentences
 
 
 def _one_corpus(frame: pd.DataFrame, left_out: list[str]) -> pd.DataFrame:
@@ -228,7 +214,10 @@ def _rows_of(table: RunTable, router: str, target: str, include_dense: bool) -> 
     frame = frame[frame["router"].isin([router, DENSE] if include_dense else [router])]
     # E, K and R mean nothing for a dense model: whatever a table says there, it is one and the same.
     dense = frame["router"] == DENSE
+    nothing = {name: frame[name].mask(dense, usual) for name, usual in USUAL.items() if name in frame}
     return frame.assign(
+        **nothing,
+        total_params=frame["total_params"].where(~dense | frame["total_params"].notna(), frame["active_params"]),
         experts=frame["experts"].mask(dense, 1),
         k=frame["k"].mask(dense, DEFAULT_K),
         routing_frequency=frame["routing_frequency"].mask(dense, DEFAULT_FREQUENCY),
@@ -284,9 +273,22 @@ def _check_named(name: str, there: pd.Series, what: str, router: str, source: st
 
 
 def _one_architecture(
-    frame: pd.DataFrame, k: int | None, routing_frequency: float | None, left_out: list[str], source: str
+    frame: pd.DataFrame,
+    k: int | None,
+    routing_frequency: float | None,
+    left_out: list[str],
+    source: str,
+    law: Law | None,
 ) -> pd.DataFrame:
-    """One (K, R) for a law in (N, E): the one asked for, else the only one, else K = 1, R = 0.5."""
+    """One value each of K, R, granularity and shared experts, of those that the law does not read: the one asked for,
+    else the only one, else K = 1, R = 0.5, G = 1 and no shared expert (else the commonest of the last two)."""
+    read = law.inputs if law else ()
+    for name, usual in USUAL.items():
+        routed = frame["router"] != DENSE
+        seen = frame[name][routed] if name in frame and name not in read else pd.Series(dtype=float)
+        if seen.nunique() > 1:
+            chosen = usual if (seen == usual).any() else seen.mode().iloc[0]
+            frame = _keep(frame, ~routed | (frame[name] == chosen), f"with {name} other than {chosen:g}", left_out)
     routed = frame["router"] != DENSE
     seen_k, seen_r = sorted(set(frame["k"][routed])), sorted(set(frame["routing_frequency"][routed]))
     chosen_k = k if k is not None else (seen_k[0] if len(seen_k) == 1 else DEFAULT_K)
@@ -294,14 +296,16 @@ def _one_architecture(
         chosen_r = routing_frequency
     else:
         chosen_r = seen_r[0] if len(seen_r) == 1 else DEFAULT_FREQUENCY
-    same_k, same_r = frame["k"] == chosen_k, np.isclose(frame["routing_frequency"], chosen_r)
+    same_k = (frame["k"] == chosen_k) | ("k" in read)
+    same_r = np.isclose(frame["routing_frequency"], chosen_r) | ("routing_frequency" in read)
     if routed.any() and not (routed & same_k & same_r).any():
         pairs = sorted(set(zip(frame["k"][routed], frame["routing_frequency"][routed], strict=True)))
         there = ", ".join(f"K = {pair_k} with R = {pair_r:g}" for pair_k, pair_r in pairs)
         router = frame["router"][routed].iloc[0]
         raise InputError(f"{source}: no run of {router} has K = {chosen_k} and R = {chosen_r:g}; there is {there}.")
     frame = _keep(frame, ~routed | same_k, f"with K other than {chosen_k}", left_out)
-    routed, same_r = frame["router"] != DENSE, np.isclose(frame["routing_frequency"], chosen_r)
+    routed = frame["router"] != DENSE
+    same_r = np.isclose(frame["routing_frequency"], chosen_r) | ("routing_frequency" in read)
     return _keep(frame, ~routed | same_r, f"with R other than {chosen_r:g}", left_out)
 
 
@@ -342,17 +346,19 @@ def _weights(frame: pd.DataFrame, column: str | None, source: str) -> pd.Series 
 
 def _to_points(frame: pd.DataFrame, router: str, target: str, average_seeds: bool, source: str) -> Points:
     frame = frame.assign(_model=seed_groups(frame))
+    numeric = [name for name in COLUMNS if name in frame]
     if average_seeds:
         # Models that differ in the seed alone are one point, even where their last evaluations are a step apart.
         curves = frame["run_id"].duplicated().any()
         same = [frame["_model"], *([frame["step"]] if curves else [])]
-        averaged = {name: "mean" for name in (target, "_weight", *NUMERIC) if name not in SAME_MODEL}
+        averaged = {name: "mean" for name in (target, "_weight", *numeric) if name not in SAME_MODEL}
         frame = frame.groupby(same, sort=False).agg(averaged | dict.fromkeys([*SAME_MODEL, "_model"], "first"))
     frame = frame.sort_values(["active_params", "experts"], kind="stable")
     return Points(
         router=router,
         target=target,
-        x={name: frame[name].to_numpy(float, na_value=np.nan) for name in NUMERIC},
+        x={name: frame[name].to_numpy(float, na_value=np.nan) for name in numeric}
+        | {name: np.full(len(frame), np.nan) for name in COLUMNS if name not in frame},
         loss=frame[target].to_numpy(float),
         weight=frame["_weight"].to_numpy(float),
         size=frame["size"].to_numpy(object),

@@ -14,6 +14,7 @@ import numpy as np
 from routelaw.errors import InputError
 from routelaw.fitting.fit import Fit, fit_law
 from routelaw.fitting.intervals import DEFAULT_LEVEL, probability_larger, stretched_ends
+from routelaw.fitting.lengths import reads_length
 from routelaw.fitting.points import Points, in_size_and_experts, knows_routing
 from routelaw.fitting.validation import Validation, validate
 from routelaw.laws import all_laws
@@ -47,9 +48,10 @@ class Skipped:
     reason: str
 
 
-def comparable_laws() -> list[Law]:
-    """Laws of size and experts (or compute) at the end of training."""
-    return [law for law in all_laws().values() if not law.along_training and len(law.inputs) > 1]
+def comparable_laws(in_tokens: bool = False) -> list[Law]:
+    """Laws of routed models at the end of training: of one length, or `in_tokens`."""
+    ended = [law for law in all_laws().values() if not law.along_training and len(law.inputs) > 1]
+    return [law for law in ended if knows_routing(law) and reads_length(law) == in_tokens]
 
 
 def rank_laws(

@@ -1,4 +1,5 @@
-"""Error on points a fit has not seen: one point out, one size out, the largest size out. All RMSLE in log10 L.
+"""Error on points a fit has not seen: one point out, one size out, the largest size out, and for laws in tokens the
+splits of splits.py. All RMSLE in log10 L.
 
 Leaving out a few of many points moves an optimum by little, so refits without a group of points are found for all
 groups at once, in time that grows with the points, not their square. The gradient of the error over all points is
@@ -16,7 +17,8 @@ Shapes: N points, G groups, P parameters, F of them free (not at a bound), M pla
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from itertools import combinations_with_replacement
 
@@ -24,6 +26,8 @@ import numpy as np
 
 from routelaw.fitting.fit import RANK_TOLERANCE, RESAMPLE_SEARCHES, Fit, is_determined, scaled_jacobian, solve
 from routelaw.fitting.least_squares import minimise
+from routelaw.fitting.lengths import reads_length
+from routelaw.fitting.splits import errors_of_splits
 from routelaw.laws.law import LN10, Array, Law
 from routelaw.laws.power_sum import PowerSum
 
@@ -298,7 +302,7 @@ SEARCHED_AT_ONCE = 1 << 15
 
 @dataclass(frozen=True, eq=False)
 class Validation:
-    """The four errors; None where the data left over could not determine the law."""
+    """The errors; None where the data left over could not determine the law."""
 
     in_sample: float
     leave_one_out: float | None
@@ -309,12 +313,14 @@ class Validation:
     size_out_N: Array
     """Residual of each point when its whole size was left out."""
     warnings: tuple[str, ...] = ()
+    splits: Mapping[str, float | None] = field(default_factory=dict)
+    """For laws in tokens, the errors of the splits that the points have (splits.py), by name."""
 
     @property
     def errors(self) -> dict[str, float | None]:
-        """The four by name, as JSON has them."""
+        """All of them by name, as JSON has them."""
         names = ("in_sample", "leave_one_out", "leave_size_out", "largest_size_out")
-        return {name: getattr(self, name) for name in names}
+        return {name: getattr(self, name) for name in names} | dict(self.splits)
 
 
 def validate(fit: Fit, *, each_point: bool = True) -> Validation:
@@ -340,6 +346,7 @@ def validate(fit: Fit, *, each_point: bool = True) -> Validation:
         one_out_N=one_out_N,
         size_out_N=size_out_N,
         warnings=tuple(warnings),
+        splits=errors_of_splits(fit) if reads_length(fit.law) else {},
     )
 
 

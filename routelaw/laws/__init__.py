@@ -12,12 +12,12 @@ from pathlib import Path
 
 from routelaw.errors import InputError
 from routelaw.laws.law import Law, Parameter
-from routelaw.laws.power_sum import PowerSum, coefficient
+from routelaw.laws.power_sum import PowerSum, coefficient, scale
 from routelaw.laws.trial import try_law
 from routelaw.plugins import load_plugin
 from routelaw.specs.names import nearest_hint
 
-__all__ = ["Law", "Parameter", "PowerSum", "all_laws", "coefficient", "get_law", "load_law"]
+__all__ = ["Law", "Parameter", "PowerSum", "all_laws", "coefficient", "get_law", "load_law", "scale"]
 
 _plugins: dict[str, Law] = {}
 _files: dict[str, Path] = {}

@@ -3,6 +3,7 @@
 log L = a·log N + d, that is L = (N_c/N)^α_N with α_N = −a and N_c = 10^(−d/a).
 """
 
+from routelaw.laws.kaplan_constants import power_constants
 from routelaw.laws.power_sum import PowerSum, coefficient
 
 LAW = PowerSum(
@@ -16,4 +17,5 @@ LAW = PowerSum(
             coefficient("d", "log10 loss of a (hypothetical) model of one parameter", (0, 0)),
         ),
     ),
+    constants=power_constants("N", slope=0, level=1),
 )

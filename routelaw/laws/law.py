@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -24,6 +24,13 @@ LN10 = np.log(10.0)
 Inputs = Mapping[str, Array]
 
 MAX_STARTS = 400
+
+FEW_EXPERTS = 5
+COLUMNS = (
+    "active_params", "experts", "k", "routing_frequency", "total_params", "flops_per_token", "step", "tokens",
+    "granularity", "shared_experts", "embedding_params", "batch_tokens", "learning_rate",
+)  # fmt: skip
+"""Columns of the run table that a law may read."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +49,18 @@ class Parameter:
     """Searched and given intervals in log10: for positive parameters that span decades."""
     starts: tuple[float, ...] = ()
     """Values a search begins from; a linear parameter needs none, it is solved for."""
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A number that follows from a law's parameters alone, such as N_c: reported beside them, with an interval."""
+
+    name: str
+    meaning: str
+    of: Callable[[Array], Array]
+    """params_BP -> the value, (B,); its log10 where `log` is true."""
+    log: bool = False
+    """Its interval is made in log10: for positive numbers that span decades."""
 
 
 class Evaluation(Protocol):
@@ -75,8 +94,14 @@ class Law(ABC):
     inputs: tuple[str, ...]
     """Columns of the run table that the law reads, e.g. ("active_params", "experts")."""
     parameters: tuple[Parameter, ...]
+    constants: tuple[Constant, ...] = ()
+    """What follows from the parameters and is reported with them."""
     searches: int = 12
     """How many of the best starting points a fit follows to their optimum."""
+    at_one_length: str = ""
+    """The law that it is where all runs were trained for one length, since its term in tokens is a constant there."""
+    of_few_experts: str = ""
+    """The law that it is, nearly, with fewer than `FEW_EXPERTS` expert counts, where Ê is not seen to saturate."""
     along_training: bool = False
     """True when the law describes whole training curves, so a fit takes every evaluation of a run."""
 

@@ -17,11 +17,9 @@ import numpy as np
 
 from routelaw.errors import InputError
 from routelaw.formatting import shortened
-from routelaw.laws.law import Array, Inputs, Law, Parameter
+from routelaw.laws.law import COLUMNS, Array, Constant, Inputs, Law, Parameter
 from routelaw.plugins import fault_in_plugin
 
-COLUMNS = ("active_params", "experts", "k", "routing_frequency", "total_params", "flops_per_token", "step")
-"""Columns of the run table that a law may read."""
 MOST_PARAMETERS, MOST_SEARCHES, LONGEST_NAME = 40, 1000, 60
 TRACEBACK = "ROUTELAW_TRACEBACK"
 """As on the command line: whoever writes a plugin may want to see all of an error."""
@@ -59,6 +57,7 @@ def _check_description(law: Law) -> None:
     if not isinstance(law.along_training, bool):
         raise InputError(f"along_training of law {law.name} is True or False.")
     _check_parameters(law)
+    _check_constants(law)
 
 
 def _check_parameters(law: Law) -> None:
@@ -84,6 +83,18 @@ def _check_parameters(law: Law) -> None:
             raise InputError(f"the starts of parameter {p.name!r} of law {law.name} are numbers within its bounds.")
 
 
+def _check_constants(law: Law) -> None:
+    constants = law.constants
+    if not isinstance(constants, tuple) or not all(isinstance(c, Constant) for c in constants):
+        raise InputError(f"the constants of law {law.name} are a tuple of Constant(name, meaning, of, …).")
+    if not all(isinstance(text, str) and text for c in constants for text in (c.name, c.meaning)):
+        raise InputError(f"every constant of law {law.name} needs a name and a meaning, two texts.")
+    names = [*law.names, *(c.name for c in constants)]
+    if len(set(names)) < len(names):
+        twice = next(name for i, name in enumerate(names) if name in names[:i])
+        raise InputError(f"two parameters or constants of law {law.name} are called {twice!r}.")
+
+
 def _check_values(law: Law) -> None:
     """Call everything that a fit calls. Arguments are read-only: a law that changes them would change the data."""
     x, loss_N = _points()
@@ -98,6 +109,8 @@ def _check_values(law: Law) -> None:
         _check_array(law, "jacobian", jac_BNP, (vectors, points, count), "vectors, points, parameters")
         if (np.isfinite(log_loss_BN) & ~np.isfinite(jac_BNP).all(-1)).all():
             raise InputError(f"jacobian of law {law.name} is nowhere finite, where log_loss is.")
+        for constant in law.constants:
+            _check_array(law, f"constant {constant.name!r}", constant.of(params_BP), (vectors,), "vectors")
         if "active_params" in law.inputs and set(law.inputs) <= {"active_params", "experts"}:
             _check_equivalence(law, params_BP, own)
     _check_starts(law, x, loss_N)
@@ -153,11 +166,17 @@ def _points() -> tuple[dict[str, Array], Array]:
     x = {
         "active_params": active_N,
         "experts": experts_N,
-        "k": np.ones(active_N.size),
+        "k": np.array([1.0, 2.0, 4.0] * 3),
         "routing_frequency": np.full(active_N.size, 0.5),
         "total_params": active_N * (1 + 0.33 * (experts_N - 1)),
         "flops_per_token": 2.0 * active_N,
         "step": np.array([3e4, 1e5, 2.5e5] * 3),
+        "tokens": np.array([2e10, 1e11, 4e11, 1e11, 4e11, 2e10, 4e11, 2e10, 1e11]),
+        "granularity": np.array([1.0, 4.0, 2.0] * 3),
+        "shared_experts": np.array([0.0, 1.0, 2.0] * 3),
+        "embedding_params": 400 * np.sqrt(active_N),
+        "batch_tokens": np.array([2.5e5, 5e5, 1e6] * 3),
+        "learning_rate": np.array([4e-4, 2e-4, 3e-4] * 3),
     }
     u_N, v_N = np.log10(active_N), np.log10(experts_N)
     loss_N = 10.0 ** (1.08 - 0.08 * u_N - 0.09 * v_N + 0.0075 * u_N * v_N)

@@ -6,11 +6,11 @@ from collections import Counter
 from dataclasses import dataclass
 
 from routelaw.costs.activations import Pass
+from routelaw.costs.layouts import LayoutPlan, LayoutRanking
 from routelaw.costs.memory import CUDA_CONTEXT, ITEMSIZE
 from routelaw.costs.parameters import ParameterShape, Shard, hash_tables, model_parameters, sharded
 from routelaw.costs.step_time import ASSIGNMENT_SECONDS, FORWARD_AND_BACKWARD, ON_CPU, ON_GPU
 from routelaw.formatting import byte_size
-from routelaw.plans.layouts import LayoutPlan, LayoutRanking
 from routelaw.specs.layout import Layout
 from routelaw.specs.run import RunSpec
 
@@ -49,7 +49,9 @@ def _numbers(spec: RunSpec, layout: Layout) -> list[ArithmeticLine]:
     formula = f"{spec.model.vocabulary}·{d} + {blocks} × ({projections}·{d}·{inner}{by_tensor} + 4·{d}) + 2·{d}"
     formula += f" + {blocks - routed} dense FFWs × 8·{d}²{by_tensor}" if blocks > routed else ""
     if routed and router.name != "hash":
-        baseline = f" + {d // 8}·{d} + {d // 8}" if spec.router.has_value_network else ""
+        layers, hidden = router.value_layers, d // 8
+        deeper = f" + {layers - 1}·{hidden}²" if layers > 1 else ""
+        baseline = f" + {hidden}·{d}{deeper} + {hidden}" if layers else ""
         routers = 1 if router.shared_decisions else routed
         formula += f" + {routers} routers × ({router.experts}·{d} + {router.experts}{baseline})"
     return [*lines, ArithmeticLine("all else" if routed else "all", formula, f"{rest:,}")]

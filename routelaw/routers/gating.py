@@ -19,11 +19,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from routelaw.errors import InputError
 from routelaw.kernels.fp32_product import fp32_linear
 from routelaw.routers.router import Losses, RouteContext, Routing, token_major
 
-TIE_PURPOSE = 1
-"""Distinguishes this use of the layer's random numbers."""
+TIE_PURPOSE, JITTER_PURPOSE = 1, 3
+"""Distinguish these uses of the layer's random numbers."""
 
 
 def tie_order(ctx: RouteContext, experts: int) -> Tensor:
@@ -59,6 +60,21 @@ def linear_parameters(width: int, experts: int) -> tuple[nn.Parameter, nn.Parame
 def linear_logits(x_TD: Tensor, weight_ED: Tensor, bias_E: Tensor) -> Tensor:
     logits_TE = fp32_linear(x_TD, weight_ED)
     return logits_TE + bias_E.to(logits_TE.dtype)
+
+
+def check_jitter(jitter: float, router: str) -> None:
+    if not 0 <= jitter < 1:
+        raise InputError(f"option jitter of router {router} must be at least 0 and below 1, not {jitter:g}.")
+
+
+def jittered(x_TD: Tensor, jitter: float, ctx: RouteContext) -> Tensor:
+    """Input jitter (Fedus et al. 2021): in training every number that the router sees, not what experts compute with,
+    is multiplied by a draw of its own from [1 − jitter, 1 + jitter]. The result is float32 or wider."""
+    if not jitter or not ctx.training:
+        return x_TD
+    wide = torch.promote_types(x_TD.dtype, torch.float32)
+    uniform_TD = ctx.random.uniform(JITTER_PURPOSE, ctx.token_T, x_TD.shape[1], wide)
+    return x_TD * (1 + jitter * (2 * uniform_TD - 1))
 
 
 def mean_over_valid(value_T: Tensor, valid_T: Tensor) -> Tensor:

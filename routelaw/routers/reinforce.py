@@ -5,11 +5,13 @@ reward is the log-likelihood of the next token. Minimised, with weights from the
 
     policy     −Σ_k log π(a_k)·(R − b), the advantage detached (the paper prints it without the minus sign)
     value      Huber(R − b): the baseline b is a network of one hidden layer, d/8 wide, on detached input
+               (`value_layers` and `value_loss` make it deeper, or its loss squared)
     entropy    +H(π): meant to concentrate the policy, so H itself is made smaller
     balance    as for the other routers, weight 1
 
 Variants: G takes the K highest; S samples the smallest set of experts that holds 0.9 of the probability; B samples the
-whole policy and has the baseline and the entropy term. K > 1 draws without replacement (Gumbel top-k) and sums log π:
+whole policy and has the baseline and the entropy term; BS has these and samples the nucleus, which the paper saw no
+improvement from. K > 1 draws without replacement (Gumbel top-k) and sums log π:
 for K > 1 that is not the probability of the ordered draw, so the estimate is exact only for K = 1. A dropped
 action neither gains nor loses: it did not happen. Evaluation is greedy.
 
@@ -55,13 +57,20 @@ class Variant:
     value: float
     entropy: float
     baseline: bool
+    samples: str
+    """The actions tried in training: nothing but the highest, all of the policy, or its nucleus."""
 
 
 VARIANTS = {
-    "B": Variant(1e-2, 1e-2, 5e-4, True),
-    "G": Variant(1e-1, 0.0, 0.0, False),
-    "S": Variant(1e-1, 0.0, 0.0, False),
+    "B": Variant(1e-2, 1e-2, 5e-4, True, "policy"),
+    "G": Variant(1e-1, 0.0, 0.0, False, ""),
+    "S": Variant(1e-1, 0.0, 0.0, False, "nucleus"),
+    "BS": Variant(1e-2, 1e-2, 5e-4, True, "nucleus"),
 }
+"""The table has no BS: it has the weights of B and the nucleus of S."""
+VALUE_LOSSES = ("huber", "squared")
+NUCLEUS_OPTIONS = ("nucleus", "importance")
+VALUE_OPTIONS = ("value_weight", "value_layers", "value_loss")
 
 
 def nucleus(probability_TE: Tensor, share: float, at_least: int, order_TE: Tensor) -> Tensor:
@@ -85,7 +94,8 @@ class Reinforce(Router):
     @dataclass(frozen=True)
     class Options(Router.Options):
         variant: str = "B"
-        """B samples the policy and learns a baseline; G takes the K highest; S samples the nucleus."""
+        """B samples the policy and learns a baseline; G takes the K highest; S samples the nucleus; BS samples the
+        nucleus and learns a baseline."""
         reward: str = "logp"
         """logp: log p(next token); p: the probability itself."""
         credit: str = "token"
@@ -93,13 +103,18 @@ class Reinforce(Router):
         temperature: float = 1.0
         """Logits are divided by it before the softmax."""
         nucleus: float = 0.9
-        """Share of probability that variant S samples from."""
+        """Share of probability that variants S and BS sample from. 0.9 of a policy that is still even over fewer
+        than ten experts is all of them."""
         importance: bool = False
-        """Variant S: weight each action by π over the probability it was drawn with."""
+        """Variants S and BS: weight each action by π over the probability it was drawn with."""
         policy_weight: float | None = None
         """Weight of the policy-gradient loss; None is that of the paper's table for the variant."""
         value_weight: float | None = None
-        """Weight of the baseline's loss (variant B); None is that of the paper's table."""
+        """Weight of the baseline's loss (variants B and BS); None is that of the paper's table."""
+        value_layers: int = 1
+        """Hidden layers of the network that learns the baseline, each d/8 wide."""
+        value_loss: str = "huber"
+        """huber: squared up to an error of one nat and straight beyond; squared: (R − b)²/2 throughout."""
         entropy_weight: float | None = None
         """Weight of the entropy; positive concentrates the policy. None is that of the paper's table."""
 
@@ -111,6 +126,7 @@ class Reinforce(Router):
         one_of(options.variant, tuple(VARIANTS), "option variant of router rl-r")
         one_of(options.reward, ("logp", "p"), "option reward of router rl-r")
         one_of(options.credit, ("token", "sequence"), "option credit of router rl-r")
+        one_of(options.value_loss, VALUE_LOSSES, "option value_loss of router rl-r")
         if not options.temperature > 0 or not 0 < options.nucleus <= 1:
             raise InputError(
                 "router rl-r needs a temperature above 0 and a nucleus above 0 and at most 1, "
@@ -120,16 +136,20 @@ class Reinforce(Router):
         self.weight, self.bias = linear_parameters(width, self.experts)
         if self.variant.baseline:
             hidden = max(width // 8, 1)
+            deeper = (nn.Parameter(torch.zeros(hidden, hidden)) for _ in range(spec.value_layers - 1))
             self.value_in = nn.Parameter(torch.zeros(hidden, width))
+            self.value_hidden = nn.ParameterList(deeper)
             self.value_out = nn.Parameter(torch.zeros(hidden))
 
     def without_effect(self, spec: RouterSpec) -> dict[str, str]:
-        used = {"nucleus": "S", "importance": "S", "value_weight": "B"}
-        variant = self.options.variant
+        sampled = [name for name, variant in VARIANTS.items() if variant.samples == "nucleus"]
+        valued = [name for name, variant in VARIANTS.items() if variant.baseline]
+        used = dict.fromkeys(NUCLEUS_OPTIONS, sampled) | dict.fromkeys(VALUE_OPTIONS, valued)
         return super().without_effect(spec) | {
-            f"options.{name}": f"it belongs to variant {of} of router {self.name}, and this is {variant}"
+            f"options.{name}": f"it belongs to variants {' and '.join(of)} of router {self.name}, and this is "
+            f"{self.options.variant}"
             for name, of in used.items()
-            if name in spec.options and variant != of
+            if name in spec.options and self.options.variant not in of
         }
 
     def route(self, x_TD: Tensor, token_ids_T: Tensor, ctx: RouteContext) -> Routing:
@@ -158,11 +178,11 @@ class Reinforce(Router):
     def _scores(self, log_policy_TE: Tensor, order_TE: Tensor, ctx: RouteContext) -> tuple[Tensor, Tensor]:
         """Whose K highest are the action, and π over the probability it is drawn with."""
         one_T = torch.ones_like(log_policy_TE[:, 0])
-        if not ctx.training or self.options.variant == "G":
+        if not ctx.training or not self.variant.samples:
             return log_policy_TE, one_T
         uniform_TE = ctx.random.uniform(SAMPLE_PURPOSE, ctx.token_T, self.experts, log_policy_TE.dtype)
         gumbel_TE = -torch.log(-torch.log(uniform_TE))
-        if self.options.variant == "B":
+        if self.variant.samples == "policy":
             return log_policy_TE + gumbel_TE, one_T
         policy_TE = log_policy_TE.exp()
         inside_TE = nucleus(policy_TE, self.options.nucleus, self.k, order_TE)
@@ -173,6 +193,8 @@ class Reinforce(Router):
         if not self.variant.baseline:
             return None
         hidden_TH = F.gelu(fp32_linear(x_TD.detach(), self.value_in))
+        for weight_HH in self.value_hidden:
+            hidden_TH = F.gelu(fp32_linear(hidden_TH, weight_HH))
         return hidden_TH @ self.value_out.to(hidden_TH.dtype)
 
     def _credited_together(self, ctx: RouteContext) -> int:
@@ -200,7 +222,10 @@ class Reinforce(Router):
             "reward": (torch.where(valid_T, reward_T, 0.0).sum(), count),
         }
         if self.variant.baseline:
-            value_T = F.huber_loss(baseline_T, reward_T, reduction="none", delta=HUBER_DELTA)
+            if self.options.value_loss == "huber":
+                value_T = F.huber_loss(baseline_T, reward_T, reduction="none", delta=HUBER_DELTA)
+            else:
+                value_T = 0.5 * (reward_T - baseline_T) ** 2
             losses["value"] = (torch.where(kept_TK.any(1), value_T, 0.0).sum(), count)
             losses["baseline_error"] = (torch.where(valid_T, error_T, 0.0).sum(), count)
         return losses

@@ -1,11 +1,12 @@
-"""The paper's released losses, downloaded once into the user's cache.
+"""The paper's released losses, and other public tables, downloaded once into the user's cache.
 
-The table is the authors' (CC-BY 4.0) and is not part of this package: it is fetched on request and checked by hash. A
-download is continued where it broke off, checked for its length, and tried again.
+The tables are their authors' and no part of this package: each is fetched on request and checked by hash. A download is
+continued where it broke off, checked for its length, and tried again.
 """
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from http.client import HTTPException, HTTPResponse
 from pathlib import Path
 from urllib.error import HTTPError, URLError
@@ -14,6 +15,8 @@ from urllib.request import Request, urlopen
 
 from routelaw.errors import InputError
 from routelaw.files import cache_folder, made_folder, sha256_of
+from routelaw.runs.public import public_tables
+from routelaw.specs.names import nearest_hint
 
 Progress = Callable[[int, int | None], None]
 """Called with the bytes at hand and the bytes expected (None when the server does not say)."""
@@ -120,35 +123,83 @@ class FetchError(InputError):
     """The download failed. The sentence says why, and how to do without it."""
 
 
+@dataclass(frozen=True)
+class Released:
+    """A table that somebody released, as it is downloaded."""
+
+    name: str
+    title: str
+    url: str
+    sha256: str
+    license: str
+    file_name: str
+
+    @property
+    def kept(self) -> Path:
+        """Where it is kept once it is fetched."""
+        return cache_folder() / self.name / self.file_name
+
+    def found(self) -> Path | None:
+        """The cached table if it is there and whole."""
+        return self.kept if self.kept.is_file() and sha256_of(self.kept) == self.sha256 else None
+
+
+CLARK2022 = Released(
+    "clark2022", "the losses released with Clark et al. 2022", RELEASED_URL, RELEASED_SHA256, "CC-BY 4.0", FILE_NAME
+)
+
+
+def released_tables() -> dict[str, Released]:
+    """Tables that can be fetched, by name."""
+    public = [
+        Released(table.name, table.title, table.url, table.sha256, table.license, table.file_name)
+        for table in public_tables().values()
+        if table.url
+    ]
+    return {table.name: table for table in (CLARK2022, *public)}
+
+
+def released_table(name: str) -> Released:
+    tables = released_tables()
+    if name not in tables:
+        raise InputError(
+            f"there is no public table {name!r}{nearest_hint(name, tables)}; those that can be fetched are "
+            f"{', '.join(tables)}."
+        )
+    return tables[name]
+
+
 def cache_path() -> Path:
-    """Where the table is kept."""
-    return cache_folder() / "clark2022" / FILE_NAME
+    """Where the paper's table is kept."""
+    return CLARK2022.kept
 
 
 def find_released() -> Path | None:
     """The cached table if it is there and whole."""
-    path = cache_path()
-    return path if path.is_file() and sha256_of(path) == RELEASED_SHA256 else None
+    return CLARK2022.found()
 
 
 def fetch_released(
     destination: Path | None = None,
-    url: str = RELEASED_URL,
-    sha256: str = RELEASED_SHA256,
+    url: str | None = None,
+    sha256: str | None = None,
     progress: Progress | None = None,
     *,
+    released: Released = CLARK2022,
     attempts: int = 4,
     first_pause: float = 0.5,
     timeout: float = 30.0,
 ) -> Path:
-    """Download the table to `destination` (a file, a directory, or by default the cache) and return its path.
+    """Download a table (the paper's unless told) to `destination`, a file, a directory, or by default the cache, and
+    return its path. `url` and `sha256` are those of a mirror.
 
     A file that is already there and right is not fetched again. What an interrupted download left behind in
     `….part` is continued. A dropped connection is tried again, with pauses that double.
     """
-    target = cache_path() if destination is None else Path(destination)
+    url, sha256 = url or released.url, sha256 or released.sha256
+    target = released.kept if destination is None else Path(destination)
     if target.is_dir():
-        target = target / FILE_NAME
+        target = target / released.file_name
     if target.is_file() and sha256_of(target) == sha256:
         return target
     if destination is not None and target.exists():
@@ -170,7 +221,7 @@ def fetch_released(
                 _download_checked(url, part, sha256, progress, attempts, first_pause, timeout)
             part.replace(target)
     except (Dropped, Refused) as error:
-        raise FetchError(f"{url} could not be downloaded ({error}); {_by_hand(url, target)}.") from None
+        raise FetchError(f"{url} could not be downloaded ({error}); {_by_hand(url, released.url, target)}.") from None
     except OSError as error:
         raise InputError(f"{target}: cannot be written ({error.strerror}).") from None
     return target
@@ -196,6 +247,6 @@ def _download_checked(
     raise Refused(f"what arrived has sha256 {found[:12]}… instead of {sha256[:12]}… and was removed")
 
 
-def _by_hand(url: str, target: Path) -> str:
-    address = RELEASED_URL if url == RELEASED_URL else f"{RELEASED_URL} or a copy of it"
+def _by_hand(url: str, original: str, target: Path) -> str:
+    address = original if url == original else f"{original} or a copy of it"
     return f"try again later, or download {address} by hand to {target}, or give a command the path of your copy"

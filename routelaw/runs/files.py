@@ -21,6 +21,7 @@ from routelaw.files import read_bytes, write_atomically
 from routelaw.runs.cells import typed_extra
 from routelaw.runs.clark2022 import import_release, is_release
 from routelaw.runs.folders import EVALUATIONS, table_of
+from routelaw.runs.public import recognised
 from routelaw.runs.store import Store
 from routelaw.runs.table import DESCRIPTION, LOSS_PREFIX, RunTable
 
@@ -31,8 +32,8 @@ LINES_AT_ONCE = 20_000
 
 
 def read_runs(path: str | Path) -> RunTable:
-    """The run table in a CSV or Parquet file, of a run's folder or of a store. The paper's release is recognised by its
-    header and imported.
+    """The run table in a CSV, Parquet or JSON-lines file, of a run's folder or of a store. The paper's release and
+    other public tables (`routelaw data list`) are recognised by their headers and imported.
 
     >>> rl.read_runs("losses.csv")
     RunTable(losses.csv: 36 runs of dense, s-base, hash; loss_validation)
@@ -45,9 +46,14 @@ def read_runs(path: str | Path) -> RunTable:
     content = read_packed(path)
     if not content.strip():
         raise InputError(f"{source}: the file is empty.")
-    frame = _from_parquet(content, source) if content.startswith(PARQUET_MAGIC) else _from_csv(content, source)
+    if content.startswith(PARQUET_MAGIC):
+        frame = _from_parquet(content, source)
+    else:
+        frame = _from_json_lines(content, source) if content.lstrip()[:1] == b"{" else _from_csv(content, source)
     if is_release(frame.columns):
         return import_release(frame, source)
+    if public := recognised(frame.columns):
+        return public.read(frame, source)
     return RunTable.from_frame(frame, source)
 
 
@@ -97,6 +103,26 @@ def _from_parquet(content: bytes, source: str) -> pd.DataFrame:
         if isinstance(error, InputError):
             raise
         raise InputError(f"{source}: the Parquet file is damaged or cut short.") from None
+
+
+def _from_json_lines(content: bytes, source: str) -> pd.DataFrame:
+    """One flat object a line."""
+    rows = []
+    for number, line in enumerate(content.splitlines(), start=1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError):
+            raise InputError(f"{source}: line {number} is not a JSON object; one run stands on each line.") from None
+        if not isinstance(row, dict) or any(isinstance(cell, dict | list) for cell in row.values()):
+            raise InputError(f"{source}: line {number} is not a flat JSON object of numbers and texts.")
+        rows.append(row)
+        if len(rows) > MOST_ROWS:
+            break
+    columns = {name: None for row in rows for name in row}
+    _check_extent(len(rows), len(columns), source)
+    return pd.DataFrame(rows, columns=list(columns))
 
 
 def _plain_column(column: Any, name: str, source: str) -> Any:

@@ -3,16 +3,16 @@
 Evaluations are lines of JSON, one row of the run table each. A store of a thousand runs is read in one go: all lines
 are parsed together, and only if that fails are they looked at one by one to name the damaged one.
 
-The columns of the run table that a spec fixes are named here (`columns_of`).
+The columns of the run table that a spec fixes are named here (`columns_of`); those of other texts come from
+`runs/text_results.py`.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ import numpy as np
 from routelaw.errors import InputError
 from routelaw.files import open_regular, parse_json, read_bytes, without_collection
 from routelaw.formatting import shortened
+from routelaw.runs.text_results import LOSS_NAME, with_texts
 from routelaw.specs.run import RunSpec, meaning_of, named_settings
 from routelaw.specs.sizes import size_label
 
@@ -30,15 +31,15 @@ if TYPE_CHECKING:
     from routelaw.runs.table import RunTable
 
 
-LOSS_NAME = re.compile(r"[A-Za-z0-9_.-]+")
 VALIDATION = "validation"
 OWN_COLUMNS = ("steps", "batch", "learning_rate", "seed")
 """Settings of training that have columns of their own, or make one."""
 
 
 def columns_of(spec: RunSpec) -> dict[str, Any]:
-    """`recipe` names the settings of training that differ from the defaults and have no column of their own: with it,
-    `learning_rate`, `batch_tokens` and `corpus`, runs that differ in more than their seed can be told apart."""
+    """`recipe` has the recipe's name, if it says more of the router than the defaults do, and the settings of training
+    that differ from the defaults and have no column of their own: with it, `learning_rate`, `batch_tokens` and
+    `corpus`, runs that differ in more than their seed can be told apart."""
     counts = spec.counts
     recipe = {name: value for name, value in meaning_of(spec.train).items() if name not in OWN_COLUMNS}
     return {
@@ -54,7 +55,7 @@ def columns_of(spec: RunSpec) -> dict[str, Any]:
         **asdict(counts),
         "learning_rate": spec.train.learning_rate,
         "batch_tokens": spec.tokens_after(1),
-        "recipe": named_settings(recipe),
+        "recipe": ",".join(filter(None, (spec.recipe, named_settings(recipe)))),
         "corpus": spec.corpus[:12],
     }
 
@@ -88,8 +89,11 @@ def table_of_lines(lines: Mapping[Path, bytes], source: str) -> RunTable:
 
     with without_collection():
         frame = _parsed([folder / EVALUATIONS for folder in folders], contents)
-    _check_homes(frame, folders, contents)
-    return RunTable.from_frame(frame, source)
+    homes = _homes(frame, folders, contents)
+    with without_collection():
+        frame, notes, warnings = with_texts(frame, homes)
+    table = RunTable.from_frame(frame, source)
+    return replace(table, notes=(*table.notes, *notes), warnings=(*table.warnings, *warnings))
 
 
 def read_evaluations(folders: Iterable[Path]) -> dict[Path, bytes]:
@@ -103,10 +107,10 @@ def read_evaluations(folders: Iterable[Path]) -> dict[Path, bytes]:
     return found
 
 
-def _check_homes(frame: pd.DataFrame, folders: Sequence[Path], contents: Sequence[bytes]) -> None:
-    """A run has one folder, and a folder one run."""
+def _homes(frame: pd.DataFrame, folders: Sequence[Path], contents: Sequence[bytes]) -> dict[str, Path]:
+    """The folder of each run: a run has one folder, and a folder one run."""
     if "run_id" not in frame:
-        return  # the table will say so
+        return {}  # the table will say so
     import pandas as pd
 
     home = np.repeat(np.arange(len(folders)), [content.count(b"\n") for content in contents])
@@ -119,6 +123,7 @@ def _check_homes(frame: pd.DataFrame, folders: Sequence[Path], contents: Sequenc
     if len(twice):
         first, second = (folders[i] for i in twice["home"].iloc[:2])
         raise InputError(f"{first} and {second} hold the same run {twice['run_id'].iloc[0]}; keep one of them.")
+    return {str(run): folders[i] for run, i in zip(pairs["run_id"], pairs["home"], strict=True)}
 
 
 def read_lines(file: Path) -> list[dict[str, Any]]:

@@ -103,13 +103,19 @@ def import_table(store: Store, table: RunTable, name: str) -> int:
 
 
 def _last_rows(table: RunTable, source: str) -> pd.DataFrame:
-    """The last row of each run with a value of the first loss, or its last row of all where there is none."""
-    loss = table.losses[0]
+    """The last row of each run, and of each loss the last value that there is. The first loss of a table stands for
+    that on validation."""
     frame = table.frame.sort_values("step", kind="stable")
     last = frame.groupby("run_id", sort=False).tail(1).set_index("run_id")
-    valued = frame[frame[loss].notna()].groupby("run_id", sort=False).tail(1).set_index("run_id")[loss]
-    rows = last.assign(source=source, loss_validation=valued).reset_index()
-    return rows[SHOWN].sort_values(["active_params", "router", "experts", "seed"], kind="stable")
+    names = {loss: loss if nth else "loss_validation" for nth, loss in enumerate(table.losses)}
+    valued = {
+        name: frame[frame[loss].notna()].groupby("run_id", sort=False).tail(1).set_index("run_id")[loss]
+        for loss, name in names.items()
+    }
+    rows = last.assign(source=source, **valued).reset_index()
+    return rows[[*SHOWN, *(name for name in names.values() if name not in SHOWN)]].sort_values(
+        ["active_params", "router", "experts", "seed"], kind="stable"
+    )
 
 
 def _without_result(runs: Sequence[StoredRun], rows: pd.DataFrame, unfinished: Mapping[str, str]) -> list[str]:

@@ -5,6 +5,7 @@
     STORE/unfinished/<run_id>.<n>/ its n-th attempt until then, in the same form, with whose it is (runs/claims.py)
                                    and, where it failed, failure.json and output.log
     STORE/imported/<name>.parquet  tables of other people's runs
+    STORE/studies/<name>.json      studies of the paper that a sweep here said it was
 
 An ended run appears by one rename, whole; nothing here is ever rewritten, and only `remove` takes away.
 
@@ -13,6 +14,7 @@ A run that `routelaw train --out STORE/NAME` put there under a name of its own i
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -25,17 +27,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from routelaw.errors import InputError, unwritable
-from routelaw.files import read_json
+from routelaw.files import read_json, write_atomically
 from routelaw.runs.folders import EVALUATIONS, LOG, RESULT, SPEC, last_row, read_evaluations, read_lines, table_of_lines
 from routelaw.runs.locks import CLAIM, TRAINS, is_held, lock
 from routelaw.specs.files import from_stored
-from routelaw.specs.names import nearest_hint
+from routelaw.specs.names import STUDIES, nearest_hint
 from routelaw.specs.run import RunSpec
 
 if TYPE_CHECKING:
     from routelaw.runs.table import RunTable
 
 UNFINISHED, IMPORTED, FAILURE, OUTPUT = "unfinished", "imported", "failure.json", "output.log"
+OF_STUDIES = "studies"
 RUNNING, STOPPED, FAILED = "running", "stopped", "failed"
 FINISHED, DIVERGED = "finished", "diverged"
 VALIDATION_LOSS = "loss_validation"
@@ -207,6 +210,22 @@ class Store:
         """Name -> file of each imported table."""
         return {file.name.partition(".")[0]: file for file in sorted((self.path / IMPORTED).glob("*.parquet"))}
 
+    def studies(self) -> list[str]:
+        """The paper's studies whose sweep files were trained here, in the paper's order."""
+        found = {file.stem for file in (self.path / OF_STUDIES).glob("*.json")}
+        return [study for study in STUDIES if study in found]
+
+    def record_study(self, study: str, sweep: str) -> None:
+        """Remember that a sweep file of this study is trained here; once is enough."""
+        if study in self.studies():
+            return
+        try:
+            (self.path / OF_STUDIES).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise unwritable(self.path, error) from None
+        content = json.dumps({"study": study, "sweep": sweep}, ensure_ascii=False)
+        write_atomically(f"{content}\n".encode(), self.path / OF_STUDIES / f"{study}.json", force=True)
+
     def remove(self, name: str) -> None:
         """The run of that id, all attempts at it included, or the imported table of that name, for good.
 
@@ -269,7 +288,7 @@ class Store:
         if not self.path.is_dir():
             return
         for folder in sorted(self.path.iterdir()):
-            hidden = folder.name.startswith(".") or folder.name in (UNFINISHED, IMPORTED)
+            hidden = folder.name.startswith(".") or folder.name in (UNFINISHED, IMPORTED, OF_STUDIES)
             if not hidden and any(os.path.lexists(f"{folder}/{name}") for name in (EVALUATIONS, SPEC, RESULT)):
                 yield StoredRun(_id_of(folder), folder)
 

@@ -9,6 +9,7 @@ import pandas as pd
 
 from routelaw.errors import InputError
 from routelaw.runs.cells import integers, numbers, reject_first, text, warn_of, where
+from routelaw.runs.recipes import of_one_recipe
 from routelaw.specs.names import DENSE, canonical_router
 from routelaw.specs.sizes import size_label
 
@@ -16,10 +17,26 @@ DESCRIPTION = (
     "run_id", "router", "variant", "size", "experts", "k", "routing_frequency", "seed", "step", "tokens",
     "tokens_planned", "status", "active_params", "total_params", "flops_per_token",
 )  # fmt: skip
+OPTIONAL_NUMBERS = {
+    "granularity": (1.0, 1e6, 1.0),
+    "shared_experts": (0.0, 1e6, 0.0),
+    "learning_rate": (0.0, 1e4, None),
+    "batch_tokens": (1.0, 1e15, None),
+    "embedding_params": (0.0, 1e15, None),
+}
+"""Columns of numbers that a table may have: the least and the most there may be, and what an empty cell stands for."""
 REQUIRED = ("run_id", "router", "experts", "active_params")
 SAME_THROUGHOUT_A_RUN = (
     "router", "variant", "size", "experts", "k", "routing_frequency", "seed", "active_params", "total_params",
 )  # fmt: skip
+TELLS_APART = (
+    "total_params", "flops_per_token", "granularity", "shared_experts", "embedding_params", "learning_rate", "lr",
+    "batch_tokens", "batch_size", "batch", "recipe", "optimizer", "optimiser", "schedule", "weight_decay", "warmup",
+    "warmup_steps", "dropout", "epochs", "dataset", "data", "tokenizer", "vocabulary", "vocab_size", "sequence_length",
+    "seq_len", "context_length", "d_model", "d_ff", "width", "depth", "layers", "num_layers", "n_layers", "blocks",
+    "num_blocks", "heads", "num_heads", "kqv_size", "capacity_factor", "flop_increase",
+)  # fmt: skip
+"""Columns in which seeds of one model do not differ, as far as a table has them."""
 LOSS_PREFIX = "loss_"
 FINISHED = "finished"
 SOURCE = "from_table"
@@ -62,9 +79,13 @@ class RunTable:
         flops_per_token: F, FLOPs of a forward pass per token.
         loss_validation: nats per token on the held-out part of the corpus; what is fitted unless told otherwise.
         loss_NAME: nats per token on another text, as many columns as there are texts.
+        granularity: G, how many times narrower an expert is than a dense feed-forward block. Optional; empty is 1.
+        shared_experts: experts that every token visits beside its K. Optional; empty is 0.
         learning_rate: peak of the learning rate. Optional.
         batch_tokens: tokens in a step. Optional.
-        recipe: other settings of training that differ from the defaults, such as `clip=0.5`. Optional.
+        embedding_params: parameters of the embeddings, which N and P leave out. Optional.
+        recipe: the recipe that `variant` is relative to, such as `clark2022`, if it changes the router's defaults, and
+            other settings of training that differ from the defaults, such as `clip=0.5`. Optional.
         corpus: first digits of the corpus's hash; losses on different corpora are never fitted together. Optional.
         from_table: the table that a run came from, where several were put together. Optional.
 
@@ -106,11 +127,13 @@ class RunTable:
             **_progress(frame, source),
             **_counts(frame, source),
         }
+        optional = _optional(frame, source, notes)
         columns["size"] = _size(frame, columns["active_params"], notes)
         columns.update({loss: numbers(frame, loss, source) for loss in losses})
         extras = [column for column in frame.columns if column not in columns]
         canonical = pd.DataFrame({name: columns[name] for name in (*DESCRIPTION, *losses)})
         canonical[extras] = frame[extras]
+        canonical = of_one_recipe(canonical.assign(**optional), notes)
         _check_runs(canonical, source)
         _check_models(canonical, source, warnings)
         _check_progress(canonical, warnings)
@@ -201,7 +224,7 @@ def _or_default(name: str, cells: pd.Series, default: float, notes: list[str]) -
     absent = cells.isna().sum()
     if absent:
         rows = "every row" if absent == len(cells) else f"{absent} of {len(cells)} rows"
-        notes.append(f"{name} is not given in {rows}: taken as {default}.")
+        notes.append(f"{name} is not given in {rows}: taken as {default:g}.")
     return cells.fillna(default)
 
 
@@ -231,6 +254,18 @@ def _counts(frame: pd.DataFrame, source: str) -> dict[str, pd.Series]:
         if name in frame:
             reject_first(wrong, frame, name, source, f"must be a number from 1 to {LARGEST_COUNT[name]:g}")
         columns[name] = cells
+    return columns
+
+
+def _optional(frame: pd.DataFrame, source: str, notes: list[str]) -> dict[str, pd.Series]:
+    columns = {}
+    for name, (low, high, default) in OPTIONAL_NUMBERS.items():
+        if name not in frame:
+            continue
+        cells = numbers(frame, name, source)
+        rule = f"must be a number from {low:g} to {high:g}"
+        reject_first(cells.notna() & ~cells.between(low, high), frame, name, source, rule)
+        columns[name] = cells if default is None else _or_default(name, cells, default, notes)
     return columns
 
 

@@ -9,7 +9,7 @@ them. With L blocks, H heads, v key/value size, d width, nr routed blocks, T tok
 
 The five projections are Q, K, V, O and the Transformer-XL projection of relative positions. Embeddings and the
 final LayerNorm are in neither count; the product with the embedding that gives the logits is in F. The baseline is
-RL-R's value network, one hidden layer of d/8. A model with one expert has no router.
+RL-R's value network, one hidden layer of d/8: (d + 1)·d/8. A model with one expert has no router.
 
 Which blocks are routed is decided here, too, since the counts hang on it. R = n/L places n routed blocks at
 round(i·L/n), i = 1…n (every other block, 2, 4, …, at the paper's R = ½); a single one goes to the last but one block,
@@ -20,6 +20,7 @@ single one at L/2.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 from routelaw.errors import InputError
 from routelaw.specs.names import DENSE, canonical_router
@@ -93,7 +94,7 @@ def count(
     shared_decisions: bool = False,
     ffws_per_expert: int = 1,
     routed: int | None = None,
-    value_network: bool | None = None,
+    value_layers: int | None = None,
     positions: str = "xl",
     sequence_length: int = SEQUENCE_LENGTH,
     vocabulary: int = VOCABULARY,
@@ -117,8 +118,8 @@ def count(
     FLOPs per token that visits them (5·d per LayerNorm, as in the 10·d of a block). Since N means the model with one
     expert, those of one expert are in N.
 
-    `value_network`: RL-R's variants G and S have none, and are counted without it; unless told otherwise it is the
-    variant B that is counted, the paper's and the default.
+    `value_layers`: hidden layers of RL-R's value network, each after the first with (d/8)² parameters more. Variants G
+    and S have none, and are counted with 0; unless told otherwise it is 1, as in the paper's variant B.
 
     `routed` is the number of routed blocks where a placement names them; else L·R, rounded. `positions="rope"` has no
     projection of relative positions and no scores of its own: four projections and two score products instead of five
@@ -144,8 +145,10 @@ def count(
     d, inner = architecture.d_model, architecture.heads * architecture.kv_size
     ffw, stacked = 8 * d * d, ffws_per_expert - 1
     routers = 0 if experts_counted == 1 else 1 if shared_decisions else routed
-    has_baseline = router == "rl-r" if value_network is None else value_network
-    baseline = (d + 1) * (d // 8) if has_baseline else 0
+    value_layers = int(router == "rl-r") if value_layers is None else value_layers
+    if value_layers < 0:
+        raise InputError(f"A value network has 0 hidden layers or more, not {value_layers}.")
+    baseline = (d + 1) * (d // 8) + (value_layers - 1) * (d // 8) ** 2 if value_layers else 0
 
     rotary = positions == "rope"
     active = dense_params(architecture) - rotary * architecture.blocks * d * inner + routed * stacked * (ffw + 2 * d)
@@ -208,6 +211,7 @@ def canonical_placement(placement: str) -> str:
     return placement if placement in PLACEMENTS else ",".join(str(block) for block in sorted(_listed(placement)))
 
 
+@cache
 def routed_positions(blocks: int, routing_frequency: float, placement: str = "even") -> tuple[int, ...]:
     """Block numbers, from 1, in order."""
     n = routed_blocks(blocks, routing_frequency)

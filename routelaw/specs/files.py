@@ -14,7 +14,8 @@ from routelaw.errors import InputError
 from routelaw.files import DEEPEST, read_toml
 from routelaw.plugins import router_file
 from routelaw.specs.counting import Architecture
-from routelaw.specs.names import nearest_hint
+from routelaw.specs.names import DENSE, canonical_router, nearest_hint
+from routelaw.specs.recipes import recipe_named
 from routelaw.specs.run import ExecutionSpec, ModelSpec, RouterSpec, RunSpec, TrainSpec, meaning_of
 from routelaw.specs.sizes import get_size
 
@@ -22,6 +23,8 @@ T = TypeVar("T")
 Tables = dict[str, Any]
 """Nested tables of plain values: [model], [router], [train] and whatever else a file holds."""
 SIZE = "model.size"
+RECIPE = ("recipe",)
+"""What may stand beside the tables of a run, in files from now on."""
 KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text", dict: "a table", list: "a list"}
 
 
@@ -140,16 +143,24 @@ def model_spec(values: Mapping[str, Any], where: str) -> ModelSpec:
 
 
 def run_spec(values: Mapping[str, Any], corpus: str, where: str) -> RunSpec:
-    """A run from its tables [model], [router] and [train]; the corpus is given by its content hash."""
-    check_keys(values, ("model", "router", "train"), where)
-    router = from_mapping(RouterSpec, values.get("router", {}), f"{where} [router]")
+    """A run from its tables [model], [router] and [train], on top of a recipe if it names one; the corpus is given by
+    its content hash."""
+    check_keys(values, (*RECIPE, "model", "router", "train"), where)
+    recipe = _typed(values.get("recipe", ""), str, f"{where}: recipe")
+    given, train = values.get("router", {}), values.get("train", {})
+    if recipe and isinstance(given, Mapping) and isinstance(train, Mapping):
+        settings = recipe_named(recipe, where)
+        given = {**settings.router(canonical_router(str(given.get("name", DENSE)))), **given}
+        train = {**settings.train, **train}
+    router = from_mapping(RouterSpec, given, f"{where} [router]")
     if router.plugin:
         raise InputError(f"{where} [router]: plugin is filled in from the file of --plugin; leave it out.")
     return RunSpec(
         model=model_spec(values.get("model", {}), f"{where} [model]"),
         router=replace(router, plugin=router_file(router.name)),
-        train=from_mapping(TrainSpec, values.get("train", {}), f"{where} [train]"),
+        train=from_mapping(TrainSpec, train, f"{where} [train]"),
         corpus=corpus,
+        recipe=recipe,
     )
 
 
@@ -161,7 +172,7 @@ def to_mapping(spec: RunSpec) -> dict[str, Any]:
 def from_stored(values: Mapping[str, Any], where: str) -> RunSpec:
     """The inverse of `to_mapping`, as strict as a file of the user's: what is stored may be damaged, or be newer."""
     tables = ("model", "router", "train", "corpus")
-    check_keys(values, tables, where)
+    check_keys(values, (*tables, *RECIPE), where)
     for name in tables:
         if name not in values:
             raise InputError(f"{where}: {name} is missing.")
@@ -170,6 +181,7 @@ def from_stored(values: Mapping[str, Any], where: str) -> RunSpec:
         router=from_mapping(RouterSpec, values["router"], f"{where} [router]"),
         train=from_mapping(TrainSpec, values["train"], f"{where} [train]"),
         corpus=_typed(values["corpus"], str, f"{where}: corpus"),
+        recipe=_typed(values.get("recipe", ""), str, f"{where}: recipe"),
     )
 
 

@@ -10,9 +10,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from routelaw.errors import InputError
+from routelaw.specs.names import nearest_hint
 
 if TYPE_CHECKING:
-    from routelaw.specs.run import RunSpec
+    from routelaw.specs.run import ExecutionSpec, RunSpec
+
+GIVEN, AUTO = "given", "auto"
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,25 @@ class Layout:
 
     def __str__(self) -> str:
         return f"{self.name} (data × expert × tensor)"
+
+
+def check_choice(execution: ExecutionSpec) -> None:
+    """Who chooses the layout, and that nothing is said which then has no effect."""
+    way = execution.layout
+    if way not in (GIVEN, AUTO):
+        raise InputError(f"execution.layout is {GIVEN} or {AUTO}, not {way!r}{nearest_hint(way, (GIVEN, AUTO))}.")
+    if way == GIVEN:
+        for name in ("device_kind", "devices"):
+            if getattr(execution, name) is not None:
+                raise InputError(f'execution.{name} has no effect without execution.layout = "{AUTO}": leave it out.')
+        return
+    for name in ("data", "expert", "tensor", "micro_batches"):
+        if getattr(execution, name) != 1:
+            raise InputError(f'execution.layout = "{AUTO}" chooses {name}: leave execution.{name} out.')
+    if execution.device == "cpu":
+        raise InputError(f'execution.layout = "{AUTO}" plans for GPUs, and execution.device is cpu: leave one out.')
+    if execution.devices is not None and execution.devices < 1:
+        raise InputError(f"execution.devices must be at least 1, not {execution.devices}.")
 
 
 def check_layout(spec: RunSpec, layout: Layout, micro_batches: int, groups_matter: bool = True) -> None:

@@ -18,6 +18,13 @@ DENSE = "dense"
 TECHNIQUES = (DENSE, "s-base", "rl-r", "hash", "switch", "base")
 
 
+STUDIES = (
+    "main", "k", "r", "single-layer", "shared-decisions", "permuted-hash", "stacked", "rl-variants", "robustness",
+    "seeds", "lengths", "transfer", "limit",
+)  # fmt: skip
+"""The paper's studies: what a sweep file says it is, and what a report judges (routelaw/studies)."""
+
+
 def canonical_router(name: str) -> str:
     """Lower case with hyphens, so that `S-Base`, `s_base` and `S BASE` are one technique."""
     return re.sub(r"[\s_-]+", "-", name.strip()).strip("-").lower()
@@ -31,3 +38,12 @@ def known_router(name: str) -> str:
             f"Unknown router '{name}'{nearest_hint(router, TECHNIQUES)}; there are {', '.join(TECHNIQUES)}."
         )
     return router
+
+
+def known_study(name: str, where: str = "") -> str:
+    """The name of a study, hyphens and underscores alike, or an error that names the nearest there is."""
+    study = canonical_router(name)
+    if study not in STUDIES:
+        before = f"{where}: unknown" if where else "Unknown"
+        raise InputError(f"{before} study {name!r}{nearest_hint(study, STUDIES)}; there are {', '.join(STUDIES)}.")
+    return study

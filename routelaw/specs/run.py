@@ -17,16 +17,21 @@ from collections.abc import Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from typing import Any
 
+from routelaw.errors import InputError
 from routelaw.specs.consistency import check
 from routelaw.specs.counting import Architecture, Counts, canonical_placement, count, routed_positions
-from routelaw.specs.layout import Layout
+from routelaw.specs.layout import GIVEN, Layout
 from routelaw.specs.names import DENSE, canonical_router
+from routelaw.specs.recipes import recipe_named
 from routelaw.specs.sizes import size_label
 
 PLUGIN_DIGITS = 8
 """Digits of a plugin's hash in the name of a variant: versions of a router are never fitted together unasked."""
+MOST_VALUE_LAYERS = 100
 USUAL_GROUP = 8
 """Sequences in a routing group that nobody asked for otherwise."""
+NAMING = {"only for names": True}
+"""Marks a field that says how a run is named and nothing of what it is."""
 
 
 @dataclass(frozen=True)
@@ -89,9 +94,16 @@ class RouterSpec:
         object.__setattr__(self, "placement", canonical_placement(self.placement))
 
     @property
-    def has_value_network(self) -> bool:
-        """Variant B of rl-r, the default, learns a baseline; G and S have none."""
-        return self.name == "rl-r" and self.options.get("variant", "B") == "B"
+    def value_layers(self) -> int:
+        """Hidden layers of the network that learns a baseline in variants B (the default) and BS of rl-r; else 0."""
+        if self.name != "rl-r" or self.options.get("variant", "B") not in ("B", "BS"):
+            return 0
+        layers = self.options.get("value_layers", 1)
+        if not isinstance(layers, int) or isinstance(layers, bool) or not 1 <= layers <= MOST_VALUE_LAYERS:
+            raise InputError(
+                f"router.options.value_layers must be a whole number from 1 to {MOST_VALUE_LAYERS}, not {layers!r}."
+            )
+        return layers
 
 
 @dataclass(frozen=True)
@@ -144,8 +156,13 @@ class RunSpec:
     train: TrainSpec
     corpus: str
     """Content hash of the corpus: the same tokens are the same corpus, wherever they lie."""
+    recipe: str = field(default="", metadata=NAMING)
+    """The recipe that `variant` is relative to (specs/recipes.py): no part of the id. Left out where it says no more
+    about this router than the defaults do."""
 
     def __post_init__(self) -> None:
+        if self.recipe and not _beyond_defaults(recipe_named(self.recipe, "recipe").router(self.router.name)):
+            object.__setattr__(self, "recipe", "")
         check(self)
 
     @property
@@ -163,7 +180,7 @@ class RunSpec:
             routed=len(self.routed_blocks),
             shared_decisions=self.router.shared_decisions,
             ffws_per_expert=self.router.ffws_per_expert,
-            value_network=self.router.has_value_network,
+            value_layers=self.router.value_layers,
             positions=self.model.positions,
             sequence_length=self.model.sequence_length,
             vocabulary=self.model.vocabulary,
@@ -185,12 +202,18 @@ class RunSpec:
 
     @property
     def variant(self) -> str:
-        """What else about the model differs from the technique's defaults, in canonical form; empty for none.
+        """What else about the model differs from the technique's defaults, or from its recipe, in canonical form; empty
+        for nothing.
 
         `shared_decisions`, `capacity_factor=1,shared_slots=4`, `placement=2+4+5`: in alphabetical order.
         """
         main = ("name", "experts", "k", "routing_frequency", "options")
         changed = {k: v for k, v in meaning_of(self.router).items() if k not in main}
+        if self.recipe:
+            for name, value in recipe_named(self.recipe, "recipe").router(self.router.name).items():
+                changed[name] = meaning_of(getattr(self.router, name))
+                if changed[name] == meaning_of(value):
+                    del changed[name]
         changed |= meaning_of(self.router.options)
         changed |= {k: v for k, v in meaning_of(self.model).items() if k == "positions"}
         if self.router.plugin:
@@ -244,6 +267,12 @@ class ExecutionSpec:
     """Blocks keep only their input and are computed again in the backward pass: a forward pass more, for memory."""
     compile: str = "auto"
     """auto, off, blocks or step: what torch compiles (training/compiling.py)."""
+    layout: str = "given"
+    """given: by data, expert and tensor; auto: these and micro_batches are chosen as `routelaw plan layout` does."""
+    device_kind: str | None = None
+    """auto: the devices that a layout is planned for, such as a100 or h100; the GPUs of this machine unless given."""
+    devices: int | None = None
+    """auto: how many of them; as many as there are unless given."""
     data: int = 1
     """Processes, or groups of them, that each train on a part of the batch."""
     expert: int = 1
@@ -254,12 +283,15 @@ class ExecutionSpec:
     """Seconds that a run of several processes may stand still before it ends and says which of them is to blame."""
 
     @property
-    def layout(self) -> Layout:
+    def processes(self) -> Layout:
+        """How many there are, and how they share the work."""
+        if self.layout != GIVEN:
+            raise InputError(f'the layout is "{self.layout}": it has to be chosen before anything is reckoned with it.')
         return Layout(self.data, self.expert, self.tensor)
 
 
 def meaning_of(value: Any) -> Any:
-    """The content of a spec without fields at their defaults, as plain values: what is hashed.
+    """The content of a spec without fields at their defaults, as plain values: what is hashed. What only names is none.
 
     A whole number is the same whether it was written 1 or 1.0.
     """
@@ -271,8 +303,14 @@ def meaning_of(value: Any) -> Any:
         return [meaning_of(own) for own in value]
     if not is_dataclass(value) or isinstance(value, type):
         return value
-    content = {f.name: (getattr(value, f.name), default_of(f)) for f in fields(value)}
+    content = {f.name: (getattr(value, f.name), default_of(f)) for f in fields(value) if f.metadata != NAMING}
     return {name: meaning_of(own) for name, (own, default) in content.items() if default is MISSING or own != default}
+
+
+def _beyond_defaults(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Of settings of [router], those that are not the default of their field."""
+    defaults = {f.name: default_of(f) for f in fields(RouterSpec)}
+    return {name: value for name, value in settings.items() if value != defaults[name]}
 
 
 def default_of(f: Field[Any]) -> Any:

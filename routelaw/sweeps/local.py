@@ -45,7 +45,7 @@ class Machine:
         """One process per GPU, or per core, unless told otherwise; cores are shared out evenly. Where runs take several
         processes, each has room for the largest."""
         check_jobs(jobs)
-        world = max((execution.layout.world for execution in executions), default=1)
+        world = max((execution.processes.world for execution in executions), default=1)
         gpus, cores = _in_lots(_gpus(executions), world), len(os.sched_getaffinity(0))
         threads = max((execution.threads for execution in executions), default=0)
         jobs = jobs or len(gpus) or max(1, cores // (max(threads, 1) * world))
@@ -55,9 +55,15 @@ class Machine:
         return cls(devices, threads or max(1, cores // (jobs * world)))
 
     @classmethod
+    def elsewhere(cls, jobs: int | None) -> Machine:
+        """So many runs at a time on devices that are not here, one unless told otherwise: for an estimate."""
+        check_jobs(jobs)
+        return cls(tuple(f"cuda:{number}" for number in range(jobs or 1)), 1)
+
+    @classmethod
     def on_cluster(cls, executions: Sequence[ExecutionSpec], cpus: float, gpus: float) -> Machine:
         """A run's share of some node. It goes to a GPU if it was given one, and must not hope for one otherwise."""
-        world = max((execution.layout.world for execution in executions), default=1)
+        world = max((execution.processes.world for execution in executions), default=1)
         if world > 1 and gpus % 1:
             raise InputError(f"processes of one run do not share a GPU: --gpus-per-run is whole, not {gpus:g}.")
         if not gpus and any(execution.device.startswith("cuda") for execution in executions):

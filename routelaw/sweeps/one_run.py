@@ -17,6 +17,7 @@ from routelaw.routers.router import load_router
 from routelaw.runs.folders import check_loss_name
 from routelaw.specs.files import from_mapping, gather_tables, run_spec
 from routelaw.specs.run import ExecutionSpec, RunSpec, describe
+from routelaw.sweeps.chosen_layout import execution_here
 from routelaw.sweeps.estimate import memory_check
 from routelaw.training.device import resolve_device, resolve_precision
 from routelaw.training.run import Progress, Result, check_run, train_run
@@ -191,6 +192,7 @@ def train(
     for name, path in (evaluate_on or {}).items():
         check_loss_name(name, "evaluate_on")
         others[name] = open_corpus(path, verify=rank.first)
+    carried_out = execution_here(spec, carried_out, rank)
     check_run(spec, carried_out, {"validation": opened, **others})
     require_memory(spec, carried_out, rank)
     folder = STORE / spec.run_id if out is None else Path(out)
@@ -222,7 +224,7 @@ def require_memory(spec: RunSpec, execution: ExecutionSpec, rank: Rank) -> None:
     gpu = device.type == "cuda"
     precision = str(resolve_precision(execution.precision, device)).removeprefix("torch.")
     footprint = footprint_of(spec, execution, precision, gpu)
-    processes = rank.on_this_machine if rank.is_distributed else execution.layout.world
+    processes = rank.on_this_machine if rank.is_distributed else execution.processes.world
     required = memory_check.required_memory(footprint, gpu, False, memory_check.floor_here())
     available = memory_check.available_memory(gpu, processes, processes)
     if problem := memory_check.memory_error(

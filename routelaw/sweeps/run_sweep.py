@@ -11,19 +11,22 @@ from pathlib import Path
 from typing import Any
 
 from routelaw.corpus.shards import Corpus, open_corpus
+from routelaw.costs.layouts import choose_layout
 from routelaw.errors import InputError
 from routelaw.kernels.cpu_bfloat16 import make_safe
 from routelaw.routers.router import load_router
 from routelaw.runs.locks import dated_ahead, host_of
 from routelaw.runs.store import Store
-from routelaw.specs.run import describe
+from routelaw.specs.layout import AUTO
+from routelaw.specs.run import ExecutionSpec, describe
 from routelaw.sweeps import local, ray_cluster
+from routelaw.sweeps.chosen_layout import execution_here, named_cluster
 from routelaw.sweeps.estimate.sweep_estimate import SweepEstimate, estimate_sweep, too_large
 from routelaw.sweeps.local import Machine
 from routelaw.sweeps.progress import Event, RunFailed, SweepProgress, Watch, work
-from routelaw.sweeps.sweep import PlannedRun, Sweep, read_sweep
+from routelaw.sweeps.sweep import PlannedRun, Sweep, read_sweep, smallest_sizes
 from routelaw.sweeps.task import Task
-from routelaw.training.run import check_run
+from routelaw.training.run import check_run, check_without_corpus
 
 Notice = Callable[[str], None]
 _LOG = logging.getLogger("routelaw")
@@ -50,11 +53,14 @@ def load_sweep(
     corpus: str | Path | None = None,
     settings: Mapping[str, Any] | None = None,
     plugins: Sequence[str | Path] = (),
+    smallest: int | None = None,
+    may_lack_corpus: bool = False,
 ) -> Sweep:
     """Read a sweep file, with everything checked that would otherwise fail when a run's turn comes.
 
-    `settings` (by dotted name) and `corpus` win over everything in the file. `plugins` are Python files that register
-    routers: code, so only what you trust.
+    `settings` (by dotted name) and `corpus` win over everything in the file; `smallest` takes the runs of that many of
+    its smallest sizes alone. `plugins` are Python files that register routers: code, so only what you trust. With
+    `may_lack_corpus` a corpus need not be there: such a sweep can be priced, and not trained.
 
     >>> sweep = rl.load_sweep("sweep.toml", settings={"train.seed": 0})
     >>> [run.spec.router.name for run in sweep.runs]
@@ -62,17 +68,24 @@ def load_sweep(
     """
 
     @cache
-    def opened(path: str) -> Corpus:
-        return open_corpus(path, verify=True)
+    def opened(path: str) -> Corpus | None:
+        return None if may_lack_corpus and not Path(path).exists() else open_corpus(path, verify=True)
 
     for plugin in plugins:
         load_router(Path(plugin))
     overrides = {**(settings or {}), **({} if corpus is None else {"corpus": str(corpus)})}
     sweep = read_sweep(Path(file), overrides=overrides, opened=lambda path: opened(str(path)))
+    if smallest is not None:
+        sweep = smallest_sizes(sweep, smallest)
     for run in sweep.runs:
-        others = {name: opened(str(path)) for name, path in run.others.items()}
+        corpora = {"validation": opened(str(run.corpus))}
+        corpora |= {name: opened(str(path)) for name, path in run.others.items()}
+        there = {name: corpus for name, corpus in corpora.items() if corpus is not None}
         try:
-            check_run(run.spec, run.execution, {"validation": opened(str(run.corpus)), **others})
+            if "validation" in there:
+                check_run(run.spec, run.execution, there)
+            else:
+                check_without_corpus(run.spec, run.execution)
         except InputError as error:
             raise InputError(f"{file} ({describe(run.spec)}): {error}") from None
     return replace(sweep, plugins=tuple(Path(plugin) for plugin in plugins))
@@ -122,9 +135,12 @@ class SweepTraining:
         """What happens, as it happens. Longest runs first: the last minutes are then not spent on a single one. Where
         nothing is missing no worker is started."""
         missing = self.missing
+        if missing:
+            self.store.check_writable()
+        if self.sweep.study:
+            self.store.record_study(self.sweep.study, self.sweep.source)
         if not missing:
             return _nothing()
-        self.store.check_writable()
         self._refuse_other_names()
         self._report_leases_dated_ahead()
         runs = sorted(missing, key=lambda run: -work(run.spec))
@@ -195,6 +211,27 @@ def machine_of(sweep: Sweep, jobs: int | None, ray: Ray | None, notice: Notice) 
     return machine
 
 
+def _to_train(sweep: Sweep, ray: Ray | None) -> Sweep:
+    """With every layout chosen, on the devices that are there: of a cluster's nodes the file alone says what they
+    are."""
+    runs = []
+    for run in sweep.runs:
+        if run.missing:
+            raise InputError(f"{run.missing[0]} is not there: build the corpus, or name another with --corpus.")
+        try:
+            execution = execution_here(run.spec, run.execution) if ray is None else _named(run)
+        except InputError as error:
+            raise InputError(f"{sweep.source} ({describe(run.spec)}): {error}") from None
+        runs.append(replace(run, execution=execution))
+    return replace(sweep, runs=tuple(runs))
+
+
+def _named(run: PlannedRun) -> ExecutionSpec:
+    if run.execution.layout != AUTO:
+        return run.execution
+    return choose_layout(run.spec, run.execution, named_cluster(run.execution))
+
+
 def run_sweep(
     sweep: Sweep,
     store: Store | str | Path = "runs",
@@ -214,6 +251,7 @@ def run_sweep(
     ['dense', 'hash']
     """
     store = store if isinstance(store, Store) else Store(store)
+    sweep = _to_train(sweep, ray)
     machine = machine_of(sweep, jobs, ray, notice)
     training = SweepTraining(sweep, store, machine, ray, notice)
     # What a cluster's nodes have is known to them alone.

@@ -2,6 +2,8 @@
 
     base = "paper.toml"            another file to start from, paths relative to this one
     corpus = "out/corpus"          made by `routelaw corpus build`
+    recipe = "clark2022"           a publication's settings, below all others (specs/recipes.py)
+    study = "k"                    which of the paper's studies this is: `routelaw report` then judges its claims
     [model] [router] [train] [execution]
     [evaluate_on]                  NAME = "corpus": other texts to evaluate on
     [[grid]]                       fields with lists of values; several grids add up
@@ -30,7 +32,7 @@ import copy
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,12 +40,14 @@ from routelaw.corpus.shards import Corpus, open_corpus
 from routelaw.errors import InputError
 from routelaw.files import read_toml
 from routelaw.runs.folders import check_loss_name
+from routelaw.specs.counting import dense_params
 from routelaw.specs.files import Tables, check_field, check_keys, from_mapping, put, run_spec
-from routelaw.specs.names import DENSE, canonical_router
+from routelaw.specs.names import DENSE, canonical_router, known_study
+from routelaw.specs.recipes import recipe_named
 from routelaw.specs.run import ExecutionSpec, RunSpec
 
 TABLES = ("model", "router", "train", "execution", "evaluate_on")
-KEYS = ("base", "corpus", *TABLES, "grid", "where")
+KEYS = ("base", "corpus", "recipe", "study", *TABLES, "grid", "where")
 DEEPEST = 8
 """Files upon files; more are a circle."""
 
@@ -55,6 +59,13 @@ class PlannedRun:
     corpus: Path
     others: Mapping[str, Path]
     """Evaluated beside the validation split."""
+    missing: tuple[Path, ...] = ()
+    """Those of its corpora that are not there. It can be priced all the same, and not trained."""
+
+    @property
+    def run_id(self) -> str | None:
+        """None where its corpus is not there: what it holds is part of what a run is."""
+        return None if self.corpus in self.missing else self.spec.run_id
 
 
 @dataclass(frozen=True)
@@ -73,20 +84,33 @@ class Sweep:
     """How many the grids had, equal ones included."""
     plugins: tuple[Path, ...] = ()
     """Files that register the routers of its runs: workers load them, too."""
+    study: str = ""
+    """Which of the paper's studies it says it is; no part of what its runs mean."""
+
+
+def smallest_sizes(sweep: Sweep, count: int) -> Sweep:
+    """The runs of the smallest model sizes alone, so many of them: to try a sweep before it costs anything."""
+    if count < 1:
+        raise InputError(f"of the smallest sizes at least 1 is taken, not {count}.")
+    own = {run.spec.run_id: dense_params(run.spec.model.architecture) for run in sweep.runs}
+    kept = set(sorted(set(own.values()))[:count])
+    return replace(sweep, runs=tuple(run for run in sweep.runs if own[run.spec.run_id] in kept))
 
 
 def read_sweep(
     path: Path,
     *,
     overrides: Mapping[str, Any] | None = None,
-    opened: Callable[[str | Path], Corpus] = open_corpus,
+    opened: Callable[[str | Path], Corpus | None] = open_corpus,
 ) -> Sweep:
-    """Read and expand a sweep file. `overrides` (by dotted name) win over everything in it."""
+    """Read and expand a sweep file. `overrides` (by dotted name) win over everything in it. `opened` gives None for a
+    corpus that may be missing and is."""
     tables, rules, grids = _read(path)
+    study = tables.pop("study", "")
     if not grids:
         grids = [{}]
     runs: dict[str, PlannedRun] = {}
-    corpora: dict[str, Corpus] = {}
+    corpora: dict[str, Corpus | None] = {}
     count = 0
     for number, grid in enumerate(grids, start=1):
         where = f"{path} grid {number}" if len(grids) > 1 else str(path)
@@ -97,7 +121,7 @@ def read_sweep(
             values = applied(tables, chosen, rules, overrides or {})
             planned = _planned(values, corpora, opened, f"{where}{_named(chosen)}")
             runs.setdefault(planned.spec.run_id, planned)
-    return Sweep(str(path), tuple(runs.values()), count)
+    return Sweep(str(path), tuple(runs.values()), count, study=study)
 
 
 def _read(path: Path, depth: int = 0) -> tuple[Tables, list[Any], list[Any]]:
@@ -140,12 +164,17 @@ def _put_own(tables: Tables, content: Mapping[str, Any], path: Path) -> None:
             else:
                 check_field(f"{name}.{key}", str(path))  # here, since a dense run will not look at its router
                 put(tables, f"{name}.{key}", copy.deepcopy(value))
+    if "recipe" in content:
+        tables["recipe"] = _text(content["recipe"], f"{path}: recipe")
+        recipe_named(tables["recipe"], str(path))
+    if "study" in content:
+        tables["study"] = known_study(_text(content["study"], f"{path}: study"), str(path))
     if "corpus" in content:
         tables["corpus"] = str(path.parent / _text(content["corpus"], f"{path}: corpus"))
 
 
 def _planned(
-    values: Tables, corpora: dict[str, Corpus], opened: Callable[[str | Path], Corpus], where: str
+    values: Tables, corpora: dict[str, Corpus | None], opened: Callable[[str | Path], Corpus | None], where: str
 ) -> PlannedRun:
     corpus = values.pop("corpus", None)
     if corpus is None:
@@ -155,13 +184,20 @@ def _planned(
         if path not in corpora:
             corpora[path] = opened(path)
     execution = from_mapping(ExecutionSpec, values.pop("execution", {}), f"{where} [execution]")
-    if isinstance(model := values.setdefault("model", {}), dict):
-        model.setdefault("vocabulary", corpora[corpus].vocabulary)
+    found = corpora[corpus]
+    if isinstance(model := values.setdefault("model", {}), dict) and "vocabulary" not in model:
+        if found is None:
+            raise InputError(
+                f"{where}: {corpus} is not there, and the vocabulary would be read from it: say it, "
+                "as in --set model.vocabulary=32000, or build the corpus."
+            )
+        model["vocabulary"] = found.vocabulary
     try:
-        spec = run_spec(values, corpora[corpus].id, where)
+        spec = run_spec(values, found.id if found else f"{corpus} is not there", where)
     except InputError as error:
         raise InputError(str(error) if str(error).startswith(where) else f"{where}: {error}") from None
-    return PlannedRun(spec, execution, Path(corpus), {name: Path(path) for name, path in others.items()})
+    missing = tuple(Path(path) for path in (corpus, *others.values()) if corpora[path] is None)
+    return PlannedRun(spec, execution, Path(corpus), {name: Path(path) for name, path in others.items()}, missing)
 
 
 def _check_names(grid: Any, where: str) -> None:

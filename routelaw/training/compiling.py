@@ -51,7 +51,7 @@ def resolve_compile_mode(spec: RunSpec, execution: ExecutionSpec, device: torch.
 
 def obstacle_to_compiling(spec: RunSpec, execution: ExecutionSpec) -> str:
     """A phrase, or nothing."""
-    if execution.layout.world > 1:
+    if execution.processes.world > 1:
         return "runs of several processes are not compiled"
     if spec.routed_blocks and not router_class(spec.router.name).sync_free:
         return f"router {spec.router.name!r} asks the host while it decides, and cannot be compiled"

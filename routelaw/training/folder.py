@@ -92,7 +92,13 @@ class RunFolder:
             return
         model = read_bytes(corpus.path / corpus.manifest.tokenizer.file)
         if self._spec.exists():
-            require_same_run(self.spec(), spec, f"{self.path} holds another run")
+            stored = self.spec()
+            require_same_run(stored, spec, f"{self.path} holds another run")
+            if stored.recipe != spec.recipe:
+                raise InputError(
+                    f"{self.path} was begun with {_recipe(stored)} and is asked for with {_recipe(spec)}: its rows "
+                    f"would be of two variants; ask for it as it was begun, or choose another folder."
+                )
         else:
             self._refuse_checkpoints_of_another(spec)
             content = {"run_id": spec.run_id, "spec": to_mapping(spec), "tokenizer": hashlib.sha256(model).hexdigest()}
@@ -206,6 +212,10 @@ class JsonLines:
         if self.writes and self.path.exists():
             with self.path.open("ab") as file:
                 os.fsync(file.fileno())
+
+
+def _recipe(spec: RunSpec) -> str:
+    return f"recipe {spec.recipe!r}" if spec.recipe else "no recipe"
 
 
 def evaluation_row(spec: RunSpec, step: int, status: str, measured: Mapping[str, Likelihood]) -> dict[str, Any]:

@@ -20,6 +20,7 @@ import torch
 from routelaw.corpus.batches import batch, validation_windows
 from routelaw.corpus.manifest import VALIDATION
 from routelaw.corpus.shards import Corpus
+from routelaw.costs.step_time import known_device
 from routelaw.distributed.groups import check_world, device_of, process_groups
 from routelaw.distributed.ranks import Rank
 from routelaw.distributed.watchdog import watched
@@ -29,7 +30,7 @@ from routelaw.evaluation.measure import check_whole_texts
 from routelaw.evaluation.texts import BATCH_TOKENS, held_out
 from routelaw.model.transformer import Transformer
 from routelaw.routers.router import check_router, router_class
-from routelaw.specs.layout import Layout, check_layout
+from routelaw.specs.layout import AUTO, Layout, check_choice, check_layout
 from routelaw.specs.run import ExecutionSpec, RunSpec, TrainSpec
 from routelaw.training.compiling import COMPILE_MODES, resolve_compile_mode, uncompiled
 from routelaw.training.device import MOST_THREADS, device_name, prepare, resolve_device, resolve_precision, settings
@@ -53,9 +54,21 @@ def check_run(spec: RunSpec, execution: ExecutionSpec, corpora: Mapping[str, Cor
             f"{corpus.path} holds no text out, so a validation loss would be one of training: "
             "build it with --validation above 0."
         )
+    check_whole_texts(name for name in corpora if name != VALIDATION)
+    check_without_corpus(spec, execution)
+    batch(corpus, "train", spec.train.seed, 0, spec.train.batch, length)
+    for each in corpora.values():
+        split = held_out(each, corpus.manifest.tokenizer.sha256).name
+        next(validation_windows(each, length, 1, tokens=1, split=split))
+
+
+def check_without_corpus(spec: RunSpec, execution: ExecutionSpec) -> None:
+    """What can be wrong with a run whatever its corpus. Where its layout is still to be chosen, all but that."""
+    check_choice(execution)
+    if execution.device_kind is not None:
+        known_device(execution.device_kind)
     if not spec.train.warmup_steps and spec.train.start_rate != TrainSpec(steps=1).start_rate:
         raise InputError("train.start_rate has no effect, since there are no warm-up steps: leave it out.")
-    check_whole_texts(name for name in corpora if name != VALIDATION)
     if not 0 <= execution.threads <= MOST_THREADS:
         raise InputError(
             f"execution.threads must lie between 0 (torch's choice) and {MOST_THREADS}, not {execution.threads}."
@@ -72,15 +85,13 @@ def check_run(spec: RunSpec, execution: ExecutionSpec, corpora: Mapping[str, Cor
     if execution.optimizer_state_dtype not in OPTIMIZER_STATE_DTYPES:
         known = ", ".join(OPTIMIZER_STATE_DTYPES)
         raise InputError(f"execution.optimizer_state_dtype is one of {known}, not {execution.optimizer_state_dtype!r}.")
-    if execution.device == "cpu" or execution.layout.world > 1 or execution.precision == "float64":
-        require_float32_moments(execution)
     if spec.routed_blocks:
         check_router(spec)
-    check_split(spec, execution.micro_batches, execution.layout)
-    batch(corpus, "train", spec.train.seed, 0, spec.train.batch, length)
-    for each in corpora.values():
-        split = held_out(each, corpus.manifest.tokenizer.sha256).name
-        next(validation_windows(each, length, 1, tokens=1, split=split))
+    if execution.layout == AUTO:
+        return
+    if execution.device == "cpu" or execution.processes.world > 1 or execution.precision == "float64":
+        require_float32_moments(execution)
+    check_split(spec, execution.micro_batches, execution.processes)
 
 
 def require_float32_moments(execution: ExecutionSpec) -> None:
@@ -172,7 +183,7 @@ def train_run(
     input is refused before anything is written; a generator that is closed leaves what a killed process would."""
     rank, corpora = Rank.here(), {VALIDATION: corpus, **(others or {})}
     check_run(spec, execution, corpora)
-    check_world(execution.layout, rank)
+    check_world(execution.processes, rank)
     device = device_of(rank, resolve_device(execution.device))
     dtype = resolve_precision(execution.precision, device)
     way = resolve_compile_mode(spec, execution, device, dtype)
@@ -187,7 +198,7 @@ def train_run(
         files.claimed(),
         settings(execution, device),
         watched(rank, execution.hang_timeout) as moved,
-        process_groups(execution.layout, device, execution.hang_timeout) as (parallel, meshes),
+        process_groups(execution.processes, device, execution.hang_timeout) as (parallel, meshes),
     ):
         files.identify(spec, corpus)
         files.require_resumable()
@@ -216,7 +227,7 @@ def _executed(execution: ExecutionSpec, device: torch.device, dtype: torch.dtype
         "device": device_name(device),
         "precision": str(dtype).removeprefix("torch."),
         "micro_batches": execution.micro_batches,
-        "layout": execution.layout.name,
+        "layout": execution.processes.name,
         "compile": way,
         "recompute": execution.recompute,
         "optimizer_state_dtype": execution.optimizer_state_dtype,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import tempfile
 from collections.abc import Callable, Sequence
@@ -16,10 +15,11 @@ import torch
 from routelaw.corpus.tokenizer import Tokenizer
 from routelaw.errors import InputError
 from routelaw.evaluation.measure import Trial, is_last_word, run_trial
-from routelaw.files import append_lines
 from routelaw.model.transformer import Transformer
 from routelaw.routers.router import check_plugin, load_router
+from routelaw.runs.folders import check_loss_name
 from routelaw.runs.store import StoredRun
+from routelaw.runs.text_results import add_results
 from routelaw.specs.run import RunSpec, describe
 from routelaw.training.checkpoint import MODEL, fitting_tensors, latest_checkpoint
 from routelaw.training.device import prepare, resolve_device, resolve_precision
@@ -29,8 +29,6 @@ from routelaw.training.run import Result
 if TYPE_CHECKING:
     from routelaw.runs.table import RunTable
 
-EVALUATED = "eval.jsonl"
-"""What `evaluate` measured on other texts: one line each."""
 TEXT = "text"
 """The name of an evaluation that nobody named."""
 
@@ -153,7 +151,7 @@ class Run:
         path: str | Path | None = None,
         *,
         text: str | None = None,
-        name: str = TEXT,
+        name: str | None = None,
         stride: int | None = None,
         limit: int | None = None,
         documents: str | None = None,
@@ -164,8 +162,8 @@ class Run:
         """Nats per token, bits per byte and perplexity of a corpus or a file of text, or of `text` itself.
 
         Under the name lambada it is the accuracy on the last word of each passage. Windows move on by `stride` tokens,
-        half a sequence unless given; `limit` bounds the documents. The result is added to the run's eval.jsonl, unless
-        `record` is False.
+        half a sequence unless given; `limit` bounds the documents. The result of a text with a name is added to the
+        run's eval.jsonl, unless `record` is False: it makes the columns loss_NAME, bpb_NAME and acc_NAME of its table.
 
         >>> found = run.evaluate("texts.txt", name="mine")
         >>> found.nats_per_token < 6, found.bits_per_byte > 1
@@ -175,29 +173,31 @@ class Run:
         """
         if (path is None) == (text is None):
             raise InputError("evaluate takes either a path (of a corpus or a file of text) or text=….")
-        if stride is not None and is_last_word(name):
+        if name is not None:
+            check_loss_name(name, "evaluate")
+        called = TEXT if name is None else name
+        if stride is not None and is_last_word(called):
             raise InputError("stride has no effect where the last word of each passage is all that is measured.")
         reading: dict[str, Any] = {"stride": stride, "limit": limit, "key": key, "errors": errors}
         trained = self.trained
         if text is None:
             assert path is not None
-            given = (trained.model, trained.tokenizer, name, Path(path), trained.device)
+            given = (trained.model, trained.tokenizer, called, Path(path), trained.device)
             found = run_trial(*given, documents=documents, **reading)
         else:
             with tempfile.TemporaryDirectory() as folder:
                 file = Path(folder) / "text.txt"
                 file.write_text(text, encoding="utf-8", errors="surrogatepass")
-                given = (trained.model, trained.tokenizer, name, file, trained.device)
+                given = (trained.model, trained.tokenizer, called, file, trained.device)
                 found = replace(run_trial(*given, documents=documents or "file", **reading), path=Path(TEXT))
-        if record:
+        if record and name is not None:
             self.record([found])
         return found
 
     def record(self, trials: Sequence[Trial]) -> None:
-        """Add results to the run's eval.jsonl."""
+        """Add results to the run's eval.jsonl, all or none: they become columns of its run table."""
         at = {"run_id": self.spec.run_id, "step": self.trained.step}
-        rows = (json.dumps(finite({**at, **trial.as_dict()}), allow_nan=False) for trial in trials)
-        append_lines(self.folder / EVALUATED, rows)
+        add_results(self.folder, [finite({**at, **trial.as_dict()}) for trial in trials])
 
     def __repr__(self) -> str:
         result = self.result

@@ -20,6 +20,7 @@ READERS = {
     "fit": "fit {bad} --router s-base",
     "compare": "compare {bad}",
     "epc": "epc {bad}",
+    "advise": "advise {bad}",
     "plan": "plan {bad} --total-params 1B",
     "report": "report {bad} --out out",
     "import": "runs import {bad} --store {store}",

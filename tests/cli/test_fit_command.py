@@ -70,6 +70,25 @@ def test_the_papers_law_on_the_papers_losses(command, released_path, router) -> 
     assert any("runs of another variant" in why for why in got["left_out"])
 
 
+def test_dense_models_in_kaplans_form(command, released_path) -> None:
+    """The paper prints α_N = 0.078 (0.0786, cut off) and N_c = 3.568e13, of the last losses of six sizes."""
+    asked = ("fit", released_path, "--law", "dense", "--draws", 200)
+    code, out, _ = command(*asked, "--json")
+    assert code == 0
+    got = strict(out)
+    assert got["points"] == 6
+    assert f"{got['derived']['n_c']:.3e}" == "3.568e+13"
+    assert got["derived"]["alpha_n"] == pytest.approx(0.0786, abs=5e-5)
+    for name in ("alpha_n", "n_c"):
+        low, high = got["intervals"][name]
+        assert low < got["derived"][name] < high
+    code, out, _ = command(*asked)
+    assert code == 0
+    assert "α_N: exponent of Kaplan's" in out
+    assert "N_c: scale of Kaplan's" in out
+    assert "at N = " not in out  # constants of the law belong to no point
+
+
 def test_a_strangers_table(fit, table) -> None:
     got = fit(table)
     assert set(got) >= KEYS

@@ -111,12 +111,24 @@ def test_options_are_checked_too(command, place, tmp_path) -> None:
         (("--jobs", "0"), "--jobs must lie between 1 and 1024"),
         (("--set", "train.step=3"), "did you mean 'steps'"),
         (("--set", "steps"), "--set takes table.key=value"),
+        (("--set", "recipe=clark"), "unknown recipe 'clark' (did you mean 'clark2022'?)"),
         (("--plugin", tmp_path / "none.py"), "none.py is not a Python file"),
     ):
         code, _, err = command("sweep", file, "--store", tmp_path / "store", *more)
         assert (code, err.startswith("error: ")) == (2, True)
         assert words in err
     assert not (tmp_path / "store").exists()
+
+
+def test_a_store_knows_which_study_it_was_made_for(place, tmp_path, monkeypatch) -> None:
+    """Said by a sweep that trains, not by one that only says what it would."""
+    monkeypatch.setattr(local, "run_local", lambda tasks, *_, **__: (_ for _ in ()))
+    for study in ("", "k"):
+        head = f'study = "{study}"\n' if study else ""
+        training = SweepTraining(load_sweep(written(place, head + SWEEP)), Store(tmp_path), Machine(("cpu",), 1))
+        assert training.store.studies() == []
+        list(training.events())
+    assert training.store.studies() == ["k"]
 
 
 def test_a_store_that_cannot_be_written_is_one_sentence_not_one_per_run(command, place, tmp_path) -> None:

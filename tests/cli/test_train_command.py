@@ -101,7 +101,13 @@ def test_train_then_evaluate(tiny_corpus: Corpus, spec_file: Path, tmp_path: Pat
     rows = [json.loads(line) for line in (out / "eval.jsonl").read_text().splitlines()]
     assert [row["name"] for row in rows] == ["words", "lambada", "own"] * 2
     assert rows[0]["load"].keys() == {"1"}
-    assert read_runs(out).frame["step"].tolist() == [3, 6], "eval does not touch the run table"
+    columns = read_runs(out).frame
+    assert columns["step"].tolist() == [3, 6]
+    last = columns.iloc[-1]
+    assert last["loss_words"] == rows[3]["nats_per_token"], "of two with one name the last counts"
+    assert last["bpb_words"] == rows[3]["bits_per_byte"]
+    assert (last["loss_lambada"], last["acc_lambada"]) == (rows[4]["nats_per_token"], rows[4]["accuracy"])
+    assert columns.iloc[0][["loss_words", "loss_lambada"]].isna().all(), "step 3 was not evaluated on them"
 
 
 def test_options_win_over_the_file_and_set_over_both(tiny_corpus: Corpus, spec_file: Path, tmp_path: Path) -> None:
@@ -136,6 +142,7 @@ def test_wrong_input_is_one_sentence(tiny_corpus: Corpus, spec_file: Path, tmp_p
         ("--set", "router.kk=2"): "unknown key 'kk'",
         ("--set", "rooter.k=2"): "did you mean 'router'",
         ("--set", "k=2"): "--set takes table.key=value",
+        ("--set", "recipe=clark"): "unknown recipe 'clark' (did you mean 'clark2022'?)",
         ("--set", "execution.save_evry=2"): "unknown key 'save_evry'",
         ("--set", "train.steps=many"): "not 'many'",
         ("--router", "s-bass"): "s-base",

@@ -32,6 +32,8 @@ ROUTERS = {
     "base": RouterSpec("base", 4),
     "rl-r": RouterSpec("rl-r", 4),
     "rl-r G": RouterSpec("rl-r", 4, options={"variant": "G"}),
+    "rl-r BS, deeper": RouterSpec("rl-r", 4, options={"variant": "BS", "value_layers": 3}),
+    "s-base, jitter": RouterSpec("s-base", 4, options={"jitter": 0.01}),
     "shared": RouterSpec("rl-r", 4, routing_frequency=1.0, shared_decisions=True),
     "stacked": RouterSpec("switch", 4, ffws_per_expert=3),
 }
@@ -100,6 +102,8 @@ KEPT = [
     (make(RouterSpec("s-base", 8, group_tokens=64, routing_frequency=1.0)), 4),
     (make(RouterSpec("base", 64, options={"weight": "sigmoid"})), 1),
     (make(RouterSpec("rl-r", 512), length=64), 1),
+    (make(RouterSpec("rl-r", 2, options={"value_layers": 40})), 1),
+    (make(RouterSpec("switch", 8, options={"jitter": 0.01}, routing_frequency=1.0)), 1),
     (make(RouterSpec("rl-r", 8, k=2, shared_decisions=True, routing_frequency=1.0)), 1),
 ]
 

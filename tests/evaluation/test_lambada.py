@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from test_likelihood import make_model
-from tiny_runs import make_text
+from tiny_runs import ROUTERS, make_text
 
 from routelaw.corpus import Corpus
 from routelaw.corpus.sources import Reading
@@ -116,3 +117,38 @@ def test_one_name_is_one_metric(tiny_corpus: Corpus, tmp_path: Path) -> None:
         with pytest.raises(InputError, match=f"call this one {name}_text"):
             check_whole_texts(["c4", name])
     check_whole_texts(["c4", "lambada_text", "lambada_dev_text"])
+
+
+def naive_last_word_loss(model, tokenizer, texts: list[str]) -> float:
+    """Nats per token of the last words, written from the definition: a passage at a time, no filling, fp64."""
+    nats, count = 0.0, 0
+    for text in texts:
+        text = text.rstrip()
+        end = len(text) - len(text.split()[-1])
+        while text[end - 1].isspace():
+            end -= 1
+        ids, context = tokenizer.encode(text).tolist(), tokenizer.encode(text[:end]).tolist()
+        first = next(
+            (i for i, (one, other) in enumerate(zip(ids, context, strict=False)) if one != other), len(context)
+        )
+        row = torch.tensor([[tokenizer.end_of_text, *ids]])[:, -model.spec.model.sequence_length - 1 :]
+        logits = forward(model, row[:, :-1]).hidden_TD @ model.embedding.T
+        log_p = logits.log_softmax(-1)[range(row.shape[1] - 1), row[0, 1:]]
+        nats -= float(log_p[-(len(ids) - first) :].detach().sum())
+        count += len(ids) - first
+    return nats / count
+
+
+@pytest.mark.parametrize("name", list(ROUTERS))
+def test_the_loss_against_a_naive_scorer(tiny_corpus: Corpus, tmp_path: Path, name: str) -> None:
+    """Passages of many lengths: what shares a batch with another, or fills it up, changes no loss."""
+    texts = [" ".join(text.split()[: 2 + nth]) for nth, text in enumerate(make_text(40, seed=5).splitlines())]
+    texts[3] += "  \n"
+    path = tmp_path / "passages.jsonl"
+    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    model = make_model(tiny_corpus, name, scale=20.0)
+    expected = naive_last_word_loss(model, tiny_corpus.tokenizer, texts)
+    found = run_trial(model, tiny_corpus.tokenizer, "lambada", path, "cpu")
+    assert found.nats_per_token == pytest.approx(expected, abs=1e-9)
+    narrow = run_trial(model.float(), tiny_corpus.tokenizer, "lambada", path, "cpu")
+    assert narrow.nats_per_token == pytest.approx(expected, abs=1e-5)

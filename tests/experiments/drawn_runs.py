@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from experiments.miniature.analysis.study import BALANCE_DEFAULTS, Study, plain
+from experiments.miniature.analysis.study import Study, plain
 from routelaw.laws import get_law
 from routelaw.runs.table import RunTable
 from routelaw.specs.run import ModelSpec, RouterSpec, RunSpec, TrainSpec
 from routelaw.specs.sizes import get_size, size_label
+from routelaw.studies.study_runs import BALANCE_DEFAULTS
 
 SIZES = ("0.2M", "0.8M", "2M", "5M", "8M")
 EXPERTS = (2, 4, 8, 16, 32, 64, 128)
@@ -222,7 +223,7 @@ def drawn_studies(
     frames = (with_noise(truth, world.noise, seed) for seed in seeds)
     routing = [drawn_routing(world, sizes, seed) for seed in seeds]
     return [
-        Study(plain(RunTable.from_frame(frame, "drawn")), costs, routing=own)
+        Study(plain(RunTable.from_frame(frame, "drawn")), costs=costs, routing=own)
         for frame, own in zip(frames, routing, strict=True)
     ]
 

@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from experiments.miniature.analysis.claims_on_training import gap_by_length
 from experiments.miniature.analysis.figures_of_choices import (
     draw_rates,
     draw_rl_weights,
@@ -17,7 +16,6 @@ from experiments.miniature.analysis.figures_of_choices import (
     rl_weights,
     temperatures,
 )
-from experiments.miniature.analysis.figures_of_results import draw_lengths
 from experiments.miniature.analysis.study import Study, plain
 from experiments.miniature.studies import DATA, TABLE, specs_of
 from routelaw.errors import InputError
@@ -120,24 +118,3 @@ def test_the_weights_that_were_chosen_are_the_best_that_were_tried() -> None:
     assert len(losses) > 12
     chosen = {spec.variant for spec in specs_of("main", "c", 8192) if spec.router.name == "rl-r"}
     assert chosen == {losses.mean(axis=1).idxmin()}
-
-
-def test_what_one_router_is_behind_another_by_length() -> None:
-    def trained(router: str, tokens: float, experts: int, loss: float, variant: str = "") -> dict[str, object]:
-        return {
-            **row(router, experts, variant, loss),
-            "tokens_planned": tokens,
-            "tokens": tokens,
-            "step": tokens // 32768,
-        }
-
-    rows = [trained("hash", t, e, 4.0 - e / 100) for t in (12e6, 24e6, 49e6) for e in (4, 16, 64)]
-    rows += [trained("s-base", t, e, 4.1 - t / 1e9) for t in (12e6, 49e6) for e in (4, 16)]
-    rows += [trained("s-base", 49e6, 64, 3.9), trained("s-base", 24e6, 4, 1.0, "temperature=0.1")]
-    rows += [trained("dense", t, 1, 4.2) for t in (12e6, 24e6, 49e6)]
-    found = Study(table(rows))
-    gap = gap_by_length(found, "s-base")
-    assert list(gap.columns) == [("788K", 4), ("788K", 16)], "64 experts have one length"
-    assert gap[("788K", 16)].to_dict() == pytest.approx({12e6: 0.248, 49e6: 0.211})
-    assert gap_by_length(found, "rl-r").empty
-    assert draw_lengths(found).axes[-1].get_ylabel() == "S-BASE less HASH (nats per token)"

@@ -18,6 +18,7 @@ from experiments.miniature.analysis import blind, figures_of_results, laws, page
 from experiments.miniature.analysis.claims import CLAIMS, judge_one
 from experiments.miniature.analysis.laws import LawResult, paper_results, winner
 from experiments.miniature.analysis.study import Study, device_seconds, plain
+from routelaw.figures import seeds
 from routelaw.fitting.claims import HOLDS
 from routelaw.fitting.intervals import small_sample_probability
 from routelaw.fitting.noise import noise_floor
@@ -123,7 +124,7 @@ def test_a_table_of_the_main_sweep_alone(quick: None, tmp_path: Path) -> None:
     assert (figures / "mine.png").exists(), "what is not ours stays"
     assert summary["noise"] == {}
     assert summary["blind"] is None
-    assert len(summary["not_drawn"]) == 7 + len(CHOICES)
+    assert len(summary["not_drawn"]) == 6 + len(CHOICES)
     page = (tmp_path / "out" / "index.html").read_text()
     assert "not trained" in page
     assert "No router was trained with several balance weights and the rest as usual." in page
@@ -241,8 +242,9 @@ def test_seeds_of_several_sizes_have_a_panel_and_a_noise_each() -> None:
     counts = {name: seeded[name] * more for name in ("active_params", "total_params", "flops_per_token")}
     other = seeded.assign(size="9M", **counts, run_id=seeded["run_id"] + "-9M", loss_validation=further)
     study = Study(plain(RunTable.from_frame(pd.concat([frame, other]), "both")))
-    panels = figures_of_results.draw_seeds(study).axes
-    assert [panel.get_title() for panel in panels] == [size, "9M"]
+    panels = seeds.draw(study.table).axes
+    assert [panel.get_title().partition(",")[0] for panel in panels[:2]] == [size, "9M"]
+    panels = panels[2:]
     models = [[line for line in panel.lines if line.get_marker() != "None"] for panel in panels]
     ends = [{line.get_label(): line.get_ydata()[-1] for line in lines} for lines in models]
     assert len(ends[0]) == 7

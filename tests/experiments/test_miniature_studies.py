@@ -9,7 +9,6 @@ from itertools import product
 
 import pytest
 
-from experiments.miniature.analysis.study import BALANCE_DEFAULTS
 from experiments.miniature.studies import (
     DATA,
     HERE,
@@ -24,6 +23,7 @@ from experiments.miniature.studies import (
 )
 from routelaw.routers.router import router_class
 from routelaw.specs.run import RunSpec
+from routelaw.studies.study_runs import BALANCE_DEFAULTS
 from routelaw.training.run import check_split
 
 BASES = {"recipe", "chosen_rates", "chosen", "deep"}

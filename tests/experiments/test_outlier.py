@@ -7,13 +7,14 @@ import pandas as pd
 import pytest
 from drawn_runs import World, drawn_routing, true_frame, with_noise
 
-from experiments.miniature.analysis import claims_on_losses, page
+from experiments.miniature.analysis import page
 from experiments.miniature.analysis.claims import decided_by_size, judge_all, judge_one, largest_outlier
 from experiments.miniature.analysis.study import Study, plain, spending
 from routelaw.fitting.claims import HOLDS, OPEN
 from routelaw.fitting.matched_runs import ALL_BUT_SEED
 from routelaw.fitting.noise import mean_noise, noise_floor
 from routelaw.runs.table import RunTable
+from routelaw.studies import claims_on_losses
 
 WORLD = World(studies=False)
 

@@ -10,12 +10,13 @@ import pandas as pd
 import pytest
 from drawn_runs import LAWS, World, drawn_studies, drawn_study, law_of
 
-from experiments.miniature.analysis import claims_on_losses
 from experiments.miniature.analysis.claims import CLAIMS, counts, judge_all, judge_one
-from experiments.miniature.analysis.study import Study, parts_of, plain
+from experiments.miniature.analysis.study import Study, plain
 from routelaw.fitting.claims import FAILS, HOLDS, OPEN, JudgedClaim
 from routelaw.fitting.matched_runs import ALL_BUT_SEED
 from routelaw.runs.table import RunTable
+from routelaw.runs.variants import parts_of
+from routelaw.studies import claims_on_losses
 
 NAMES = [claim.name for claim in CLAIMS]
 

@@ -56,7 +56,7 @@ def told(table: RunTable, file: Path, *, checked: bool = True, **last: str | Non
     costs.loc[own, ["began", "predictions", "committed"]] = [LATER, hash_of(file), committed]
     for name, value in last.items():
         costs.loc[own[-1], name] = value
-    return preregistration(Study(table, costs.reset_index()), file)
+    return preregistration(Study(table, costs=costs.reset_index()), file)
 
 
 def test_runs_that_began_later_with_the_file_in_place(table: RunTable, file: Path) -> None:
@@ -93,7 +93,7 @@ def test_predictions_that_were_changed_since(table: RunTable, file: Path) -> Non
     costs = pd.DataFrame({"run_id": Study(table).finals["run_id"], "began": LATER, "predictions": hash_of(file)})
     file.write_text(json.dumps({"size": SIZE, "date": MADE, "loss": 2.0}))
     assert before.shown
-    assert "changed since" in preregistration(Study(table, costs), file).words
+    assert "changed since" in preregistration(Study(table, costs=costs), file).words
 
 
 def test_without_costs_nothing_is_shown(table: RunTable, file: Path) -> None:

@@ -11,14 +11,16 @@ from drawn_runs import CROSSED, World, drawn_study
 from drawn_runs import WEIGHTS as DRAWN_WEIGHTS
 
 from experiments.miniature.analysis.claims import judge_one
-from experiments.miniature.analysis.claims_on_balance import EXCESS, by_balance, crosses, spread_noise, varied, weighted
-from experiments.miniature.analysis.claims_on_losses import seeds_along
-from experiments.miniature.analysis.claims_on_training import noise_on_the_way
 from experiments.miniature.analysis.page_sections import blocks_on_weights
-from experiments.miniature.analysis.study import WEIGHTS, Study, parts_of, plain
+from experiments.miniature.analysis.study import Study, plain
 from experiments.miniature.studies import specs_of
+from routelaw.figures.seeds import spread_along
 from routelaw.report.page import Grid, Text
 from routelaw.runs.table import RunTable
+from routelaw.runs.variants import parts_of
+from routelaw.studies.claims_on_balance import EXCESS, by_balance, crosses, spread_noise, varied, weighted
+from routelaw.studies.claims_on_training import noise_on_the_way
+from routelaw.studies.study_runs import WEIGHTS
 
 ROUTERS = ("rl-r", "s-base", "switch")
 SEEDED = "2M"
@@ -119,9 +121,8 @@ def test_the_largest_distance_of_seeds_may_lie_within_training(study: Study) -> 
     model = (frame["router"] == "s-base") & (frame["size"] == "2M") & (frame["experts"] == 8) & (frame["k"] == 1)
     early = model & (frame["seed"] == 1) & (frame["step"] == 300)
     moved = frame.assign(loss_validation=frame["loss_validation"].mask(early, frame["loss_validation"] + 0.5))
-    apart = seeds_along(Study(replace(study.table, frame=moved)))
+    apart = pd.DataFrame(spread_along(Study(replace(study.table, frame=moved)))[1])
     assert apart["s-base", "2M", 8].max() == pytest.approx(0.5)
-    assert isinstance(apart, pd.DataFrame)
     assert apart["s-base", "2M", 8].idxmax() == frame[early]["tokens"].item()
     assert apart.drop(columns=[("s-base", "2M", 8)]).max().max() == pytest.approx(0.0, abs=1e-12)
 

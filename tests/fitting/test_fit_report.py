@@ -1,6 +1,7 @@
 """A fit judged: what is reported, where, and the doubts in words."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -80,8 +81,28 @@ def test_too_few_sizes_for_intervals(simulate) -> None:
     assert judged.derived["loss"] > 0
 
 
-def test_a_law_in_one_axis_has_nothing_derived(simulate) -> None:
+def test_the_dense_law_has_kaplans_constants(simulate) -> None:
+    """L = (N_c/N)^α_N: an interval of α is that of −a turned round; N_c has one of its own, from the same refits."""
     points = simulate("bilinear")
-    judged = judge(fit_law("dense", points.where(points.dense)), draws=60)
-    assert judged.derived == {}
-    assert set(judged.intervals) == {"a", "d"}
+    fit = fit_law("dense", points.where(points.dense))
+    judged = judge(fit, draws=60)
+    a, d = fit.params["a"], fit.params["d"]
+    assert judged.derived == pytest.approx({"alpha_n": -a, "n_c": 10 ** (-d / a)})
+    assert set(judged.intervals) == {"a", "d", "alpha_n", "n_c"}
+    alpha, n_c = (judged.intervals[name] for name in ("alpha_n", "n_c"))
+    assert (alpha.low, alpha.high) == pytest.approx((-judged.intervals["a"].high, -judged.intervals["a"].low))
+    size = points.x["active_params"][0]
+    kaplan = (judged.derived["n_c"] / size) ** judged.derived["alpha_n"]
+    assert kaplan == pytest.approx(fit.predict(active_params=np.array([size]))[0], rel=1e-12)
+    assert n_c.low < judged.derived["n_c"] < n_c.high
+    scales_R = judged.draws.params_RP[:, 1] / -judged.draws.params_RP[:, 0]
+    assert np.log10(n_c.low) <= np.quantile(scales_R, 0.05) < np.quantile(scales_R, 0.95) <= np.log10(n_c.high)
+    assert "N_c: scale of Kaplan's (N_c/N)^α_N\n" in f"{judged}"
+
+
+def test_constants_without_an_end_are_open(simulate) -> None:
+    """Losses that do not fall with size have no N_c: infinity is no number of parameters."""
+    points = simulate("bilinear")
+    flat = fit_law("dense", replace(points.where(points.dense), loss=np.full(6, 2.5)))
+    judged = judge(flat, draws=60)
+    assert judged.intervals["n_c"].open_high

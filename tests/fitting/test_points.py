@@ -292,8 +292,6 @@ def test_last_evaluations_far_apart_are_said() -> None:
         ("learning_rate", [1e-3, 2e-3]),
         ("batch_tokens", [2**16, 2**17]),
         ("recipe", ["", "weight_decay=0"]),
-        ("granularity", [1, 4]),
-        ("shared_experts", [0, 1]),
         ("total_params", [3e7, 4e7]),
         ("flops_per_token", [2e7, 3e7]),
     ],
@@ -307,6 +305,14 @@ def test_runs_that_a_column_tells_apart_are_not_seeds(column: str, values: list)
     seeds = [{**row, "seed": i, column: values[0]} for i, row in enumerate(rows)]
     assert select_points(table(*seeds), "s-base").loss.tolist() == [4.5]
     assert select_points(table(*seeds), "s-base").warnings == ()
+
+
+@pytest.mark.parametrize(("column", "values"), [("granularity", [1, 4]), ("shared_experts", [0, 1])])
+def test_a_law_that_does_not_read_an_architecture_takes_one(column: str, values: list) -> None:
+    rows = [{"seed": i % 2, column: values[i // 2], "loss_validation": 3.0 + i, "step": None} for i in range(4)]
+    points = select_points(table(*rows), "s-base")
+    assert points.loss.tolist() == [3.5]
+    assert points.left_out == (f"2 runs with {column} other than {values[0]}",)
 
 
 def test_lengths_that_shade_into_each_other_are_not_one() -> None:

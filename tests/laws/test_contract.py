@@ -9,6 +9,7 @@ from routelaw.errors import InputError
 from routelaw.fitting.fit import fit_law
 from routelaw.fitting.points import Points
 from routelaw.laws import Law, Parameter, all_laws, get_law, load_law
+from routelaw.laws.law import Constant
 from routelaw.laws.trial import try_law
 
 LAWS = list(all_laws().values())
@@ -36,21 +37,62 @@ PLAUSIBLE = {
         "log_a": 1.2, "alpha": -0.12, "log_c": -0.6, "lambda": 0.15, "log_d": 8.0, "delta": 1.3, "gamma": -1.3,
         "l_inf": 0.7,
     },
+    "chinchilla": {"a": 400.0, "alpha": 0.34, "b": 1500.0, "beta": 0.36, "l_inf": 1.7},
+    "chinchilla-experts": {
+        "a": 400.0, "alpha": 0.34, "gamma": 0.12, "b": 1500.0, "beta": 0.36, "omega": 0.05, "e_start": 2.0,
+        "e_max": 300.0, "l_inf": 1.7,
+    },
+    "ludziejewski2025-tokens": {
+        "a": 35.9, "alpha": -0.189, "delta": -0.2285, "gamma": 0.0098, "b": 36.0, "beta": -0.1775, "omega": 0.553,
+        "zeta": -0.0259, "e_start": 2.07, "e_max": 290.0, "c": 1.36,
+    },
+    "krajewski2024": {"a": 18.1, "alpha": 0.115, "b": 30.8, "beta": 0.147, "g": 2.1, "gamma": 0.58, "c": 0.47},
+    "abnar2025-tokens": {
+        "a": 16612.5, "alpha": 0.5962, "b": 5455.67, "beta": 0.3954, "c": 0.4598, "lambda": -0.1666, "d": 17.26,
+        "delta": 0.1603, "gamma": 0.1595, "e": 0.94,
+    },
+    "joint": {
+        "a": 400.0, "alpha": 0.34, "gamma": 0.12, "b": 1500.0, "beta": 0.36, "e_start": 2.0, "e_max": 300.0,
+        "l_inf": 1.7,
+    },
+    "joint-params": {
+        "a": 400.0, "alpha": 0.34, "gamma": 0.12, "b": 1500.0, "beta": 0.36, "u_start": 2.0, "u_max": 100.0,
+        "l_inf": 1.7,
+    },
+    "wang2024": {"a": 400.0, "alpha": 0.34, "gamma": 0.08, "b": 1500.0, "beta": 0.36, "sigma": 1.7},
+    "yun2024": {
+        "a": 400.0, "alpha": 0.34, "b": 0.5, "beta": 0.3, "c": 1500.0, "gamma": 0.36, "f": 1.5, "d": 0.002,
+        "e_start": 2.0, "e_max": 300.0,
+    },
+    "saturated-tokens": {
+        "a": -0.083, "b": -0.12, "c": 0.01, "d": 1.1, "b_tokens": 1500.0, "beta": 0.36, "e_start": 2.2, "e_max": 230.0,
+    },
+    "kaplan2020-tokens": {"n_c": 8.8e13, "alpha_n": 0.076, "d_c": 5.4e13, "alpha_d": 0.095},
+    "zhao2025": {
+        "e": 0.1577, "f": 7.2446, "m": 5.1395, "n": -3.2363, "k": 0.0013, "h": 0.045, "a": 38.051, "alpha": 0.2383,
+        "b": 27129.05, "beta": 0.4694, "c": 31.096, "epsilon": 1.8182,
+    },
     "kaplan2020": {"n_scale": 0.95, "a_n": -0.07, "s_scale": 2.4, "a_s": -0.7},
+    "kaplan2020-smin": {"n_scale": 0.95, "a_n": -0.07, "s_scale": 2.0, "a_s": -0.7},
 }  # fmt: skip
 
 
 def design(law: Law) -> dict[str, np.ndarray]:
     """Six sizes by ten expert counts (by eight steps), or the one size that `experts` describes."""
     sizes = np.array([1.65e7, 2.7e7, 5.7e7, 1.3e8, 3.7e8, 1.3e9]) if law.name != "experts" else np.array([3.7e8])
-    active, experts, step = (
-        v.ravel() for v in np.meshgrid(sizes, 2.0 ** np.arange(10), [3e4, 1e5, 2.5e5], indexing="ij")
-    )
+    steps = [3e4, 1e5, 2.5e5]
+    active, experts, step = (v.ravel() for v in np.meshgrid(sizes, 2.0 ** np.arange(10), steps, indexing="ij"))
+    number = np.arange(active.size)
+    granularity, shared = 2.0 ** (number % 4), (number % 3).astype(float)
     return {
         "active_params": active,
         "experts": experts,
         "step": step,
-        "k": np.ones_like(active),
+        "tokens": 3e5 * step * (1 + number % 5),
+        "k": np.minimum(1.0 + number % 7, experts),
+        "granularity": granularity,
+        "shared_experts": shared,
+        "embedding_params": 400 * np.sqrt(active),
         "routing_frequency": np.full_like(active, 0.5),
         "total_params": active * (1 + 0.33 * (experts - 1)),
         "flops_per_token": 2.3 * active + 1e7,
@@ -98,6 +140,42 @@ def test_each_vector_may_have_points_of_its_own(law: Law) -> None:
     shared = law.log_loss(params_BP, x)
     own = law.log_loss(params_BP, {k: np.repeat(v[None, :4].T, 1, 1) for k, v in x.items()})
     np.testing.assert_allclose(own[:, 0], np.diagonal(shared[:, :4]), rtol=1e-12)
+
+
+@pytest.mark.parametrize("law", LAWS, ids=IDS)
+def test_constants_follow_from_the_parameters(law: Law) -> None:
+    params_BP = around(law, 4)
+    names = [*law.names, *(c.name for c in law.constants)]
+    assert len(set(names)) == len(names)
+    for constant in law.constants:
+        value_B = constant.of(params_BP)
+        assert value_B.shape == (4,)
+        assert np.isfinite(value_B).all()
+        np.testing.assert_allclose(value_B[1], constant.of(params_BP[1:2])[0])
+
+
+@pytest.mark.parametrize("name", ["dense", "kaplan2020"])
+def test_kaplans_constants_are_the_law(name: str) -> None:
+    """The law written with α and X_c is the law written with slopes and levels."""
+    law = get_law(name)
+    params_BP, x = around(law, 3), design(law)
+    values = {c.name: 10.0 ** c.of(params_BP) if c.log else c.of(params_BP) for c in law.constants}
+    axes = {"n": x["active_params"], "s": x["step"]} if name == "kaplan2020" else {"n": x["active_params"]}
+    loss_BN = sum((values[f"{a}_c"][:, None] / x_N) ** values[f"alpha_{a}"][:, None] for a, x_N in axes.items())
+    np.testing.assert_allclose(loss_BN, 10.0 ** law.log_loss(params_BP, x), rtol=1e-10)
+
+
+def test_a_plugins_constants_are_tried() -> None:
+    law = Mine()
+    for constants, said in (
+        ((Constant("a", "twice", lambda p: p[:, 0]),), "are called 'a'"),
+        ((Constant("x", "", lambda p: p[:, 0]),), "a name and a meaning"),
+        ((Constant("x", "one number", lambda p: 1.0),), "constant 'x' of law mine must return"),
+        ([1], "a tuple of Constant"),
+    ):
+        law.constants = constants  # type: ignore[assignment]
+        with pytest.raises(InputError, match=said):
+            try_law(law, Path("law.py"))
 
 
 @pytest.mark.parametrize("law", LAWS, ids=IDS)

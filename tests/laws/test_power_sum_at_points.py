@@ -22,6 +22,10 @@ def some_points(law: Law) -> dict[str, np.ndarray]:
         "total_params": active_N * (1 + experts_N / 3),
         "flops_per_token": 2 * active_N,
         "step": 100.0 * (1 + np.arange(30)),
+        "tokens": 1e9 * (1 + np.arange(30) % 7),
+        "k": np.minimum(experts_N, 2.0),
+        "granularity": 2.0 ** (np.arange(30) % 4),
+        "embedding_params": 400 * np.sqrt(active_N),
     }
     return {name: known[name] for name in law.inputs}
 

@@ -58,6 +58,26 @@ def test_one_graph_for_each_kind_of_block(name: str, positions: str) -> None:
         assert graphs == 2
 
 
+def test_a_relative_temperature_compiles_into_the_same_graphs() -> None:
+    options = {"relative_temperature": True, "temperature": 0.05}
+    spec = spec_of("s-base", positions="rope", experts=4, group_tokens=16, shuffle_groups=2, options=options)
+    compiled, graphs = losses(spec, "aot_eager")
+    assert compiled == pytest.approx(losses(spec, None)[0], rel=1e-5)
+    assert graphs == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "options"), [("switch", {"jitter": 0.3}), ("rl-r", {"variant": "BS", "value_layers": 3})]
+)
+def test_options_that_draw_or_deepen_compile_whole(name: str, options: dict) -> None:
+    spec = spec_of(name, experts=4, positions="rope", options=options)
+    plain, _ = losses(spec, None)
+    compiled, graphs = losses(spec, "aot_eager")
+    assert compiled == pytest.approx(plain, rel=1e-5)
+    assert graphs == 2
+    assert plain != losses(spec_of(name, experts=4, positions="rope"), None)[0]
+
+
 @pytest.mark.slow
 def test_the_compiler_itself_computes_the_same() -> None:
     spec = spec_of("dense")

@@ -109,9 +109,9 @@ def test_the_parameters_built_are_those_counted(name: str, options: dict, positi
     assert built == spec.counts.total_params + exceptions(spec)
 
 
-@pytest.mark.parametrize("variant", ["G", "S"])
-def test_a_policy_without_a_value_network_is_counted_without_one(variant: str) -> None:
-    spec = spec_of("rl-r", 4, options={"variant": variant})
+@pytest.mark.parametrize("options", [{"variant": "G"}, {"variant": "S"}, {"variant": "BS", "value_layers": 3}], ids=str)
+def test_a_policy_is_counted_with_the_value_network_it_has(options: dict) -> None:
+    spec = spec_of("rl-r", 4, options=options)
     assert sum(p.numel() for p in Transformer(spec).parameters()) == spec.counts.total_params + exceptions(spec)
 
 

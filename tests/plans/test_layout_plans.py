@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 
 from routelaw.costs.communication import GATHER, REDUCE, communication
+from routelaw.costs.layouts import REACHED, Cluster, LayoutRanking, all_layouts, crossing, plan_layouts
 from routelaw.costs.memory import CUDA_CONTEXT, footprint
 from routelaw.costs.step_time import KNOWN, known_device
 from routelaw.errors import InputError
 from routelaw.plans.layout_arithmetic import arithmetic
-from routelaw.plans.layouts import REACHED, Cluster, LayoutRanking, all_layouts, crossing, plan_layouts
 from routelaw.specs.layout import Layout, check_layout
 from routelaw.specs.run import ModelSpec, RouterSpec, RunSpec, TrainSpec
 from routelaw.specs.sizes import get_size

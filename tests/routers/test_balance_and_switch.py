@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 from routing_problems import build, context, inputs
+from scipy.stats import kstest
 
-from routelaw.routers.gating import balance_loss
+from routelaw.routers.gating import balance_loss, jittered
 
 
 def naive_balance(probability_TE, preferred_T, members, valid):
@@ -72,3 +73,38 @@ def test_switch_weights_are_the_full_softmax(k):
     torch.testing.assert_close(routing.weight_N.view(64, k), top.values)
     torch.testing.assert_close(routing.metrics["entropy"], -(softmax * softmax.log()).sum(1).mean().detach())
     assert router.loss_weights == {"balance": 1e-2}
+
+
+def test_jitter_is_uniform_around_one_and_independent_of_the_split():
+    """A function of (seed, step, token, dimension): the layer's numbers are those of the context."""
+    x = torch.ones(200, 16, dtype=torch.float64)
+    noise = jittered(x, 0.25, context(200))
+    assert kstest(noise.flatten().numpy(), "uniform", (0.75, 0.5)).pvalue > 1e-3
+    assert noise.unique().numel() == noise.numel()
+    parts = [jittered(x[a : a + 50], 0.25, context(50, first=a)) for a in range(0, 200, 50)]
+    assert torch.equal(noise, torch.cat(parts))
+    for place in ({"step": 4}, {"seed": 8}):
+        assert not torch.equal(noise, jittered(x, 0.25, context(200, **place)))
+
+
+def test_jitter_is_off_in_evaluation_and_at_zero():
+    x = inputs(8)[0]
+    assert jittered(x, 0.25, context(8, training=False)) is x
+    assert jittered(x, 0.0, context(8)) is x
+
+
+def test_jitter_of_bfloat16_is_not_rounded_away():
+    """One per mille is below half the spacing of bfloat16 above one."""
+    noise = jittered(torch.ones(64, 16, dtype=torch.bfloat16), 1e-3, context(64))
+    assert noise.dtype == torch.float32
+    assert noise.unique().numel() > 900
+
+
+@pytest.mark.parametrize("name", ["switch", "s-base"])
+def test_jitter_reaches_the_decision_in_training_alone(name):
+    plain, noisy = build(name), build(name, jitter=0.5)
+    x, ids = inputs(256)
+    for training, same in ((True, False), (False, True)):
+        routings = [router(x, ids, context(256, training=training)) for router in (plain, noisy)]
+        assert torch.equal(routings[0].expert_N, routings[1].expert_N) == same
+        assert torch.equal(routings[0].weight_N, routings[1].weight_N) == same

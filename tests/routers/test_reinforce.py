@@ -41,7 +41,7 @@ def exact_gradient(reward_E=REWARD):
     return -policy * (reward_E - (policy * reward_E).sum())
 
 
-@pytest.mark.parametrize("options", [{}, {"variant": "S", "nucleus": 1.0}])
+@pytest.mark.parametrize("options", [{}, {"variant": "S", "nucleus": 1.0}, {"variant": "BS", "nucleus": 1.0}])
 def test_estimate_agrees_with_enumeration(options):
     _, gradient_TE = estimates(*tabular(baseline=-1.5, **options))
     error_E = gradient_TE.mean(0) - exact_gradient()
@@ -85,6 +85,50 @@ def test_nucleus_samples_its_set_and_importance_restores_the_policy_gradient_wit
     assert chisquare(counts[[0, 2, 3]].numpy(), (renormalised * TOKENS).numpy()).pvalue > 1e-3
     _, corrected = estimates(*tabular(variant="S", nucleus=0.8, importance=True))
     torch.testing.assert_close(corrected, plain * policy[[0, 2, 3]].sum())
+
+
+def test_baseline_and_nucleus_are_each_what_they_are_alone():
+    """BS draws what S draws from the same numbers, and its losses are those of B for the same actions."""
+    options = {"nucleus": 0.8, "importance": True}
+    both, sampled = (estimates(*tabular(variant=v, **options))[0] for v in ("BS", "S"))
+    assert torch.equal(both.expert_N, sampled.expert_N)
+    torch.testing.assert_close(both.aux["correction_T"], sampled.aux["correction_T"])
+    drawn, _ = estimates(*tabular(variant="B"))
+    assert not torch.equal(both.expert_N, drawn.expert_N)
+    router, (x, ids) = build("rl-r", variant="BS", nucleus=1.0), inputs(32)
+    alone = build("rl-r", variant="B")
+    nll, kept = torch.linspace(1, 3, 32, dtype=torch.float64), torch.ones(32, dtype=torch.bool)
+    losses, expected = (r.losses(r(x, ids, context(32)), kept, nll) for r in (router, alone))
+    assert set(losses) == set(expected)
+    for name, (value, count) in expected.items():
+        torch.testing.assert_close(losses[name], (value, count))
+    greedy, _ = estimates(*tabular(variant="BS"), training=False)
+    assert (greedy.expert_N == 2).all()
+
+
+def test_a_deeper_value_network_is_its_layers_in_turn():
+    router, (x, ids) = build("rl-r", value_layers=3), inputs(32)
+    shapes = {name: tuple(p.shape) for name, p in router.named_parameters() if name.startswith("value")}
+    hidden = {f"value_hidden.{i}": (2, 2) for i in range(2)}
+    assert shapes == {"value_in": (2, 16), **hidden, "value_out": (2,)}
+    expected = x
+    for weight in (router.value_in, *router.value_hidden):
+        expected = torch.nn.functional.gelu(expected @ weight.T)
+    routing = router(x, ids, context(32))
+    torch.testing.assert_close(routing.aux["baseline_T"], expected @ router.value_out)
+
+
+def test_a_squared_value_loss_is_hubers_for_small_errors_and_half_the_square_for_large():
+    x, ids = inputs(32)
+    kept = torch.ones(32, dtype=torch.bool)
+    for nll, equal in ((torch.zeros(32).double(), True), (torch.full((32,), 9.0).double(), False)):
+        routers = [build("rl-r", value_loss=loss) for loss in ("huber", "squared")]
+        for router in routers:
+            router.value_out.data *= 0.01
+        values = [r.losses(r(x, ids, context(32)), kept, nll)["value"][0].item() for r in routers]
+        baseline = routers[0](x, ids, context(32)).aux["baseline_T"]
+        assert values[1] == pytest.approx(0.5 * ((-nll - baseline) ** 2).sum().item())
+        assert (values[0] == pytest.approx(values[1])) == equal
 
 
 def test_nucleus_of_equals_is_spread_and_holds_at_least_k():
@@ -180,6 +224,7 @@ def test_weights_are_those_of_the_papers_table_unless_asked_otherwise():
     shared = {"balance": 1.0, "reward": 0.0}
     b = shared | {"policy": 1e-2, "value": 1e-2, "entropy": 5e-4, "baseline_error": 0.0}
     assert build("rl-r").loss_weights == b
+    assert build("rl-r", variant="BS").loss_weights == b
     for variant in "GS":
         assert build("rl-r", variant=variant).loss_weights == shared | {"policy": 1e-1, "entropy": 0.0}
     asked = build("rl-r", policy_weight=0.3, value_weight=0.2, entropy_weight=0.1).loss_weights

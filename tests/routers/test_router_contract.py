@@ -20,7 +20,11 @@ CASES = [
     ("hash", {"scheme": "random", "permuted": True}),
     ("rl-r", {"variant": "G"}),
     ("rl-r", {"variant": "S", "importance": True}),
+    ("rl-r", {"variant": "BS", "importance": True, "value_layers": 3, "value_loss": "squared"}),
     ("rl-r", {"credit": "sequence", "reward": "p"}),
+    ("s-base", {"relative_temperature": True, "temperature": 0.05}),
+    ("s-base", {"jitter": 0.3}),
+    ("switch", {"jitter": 0.3}),
 ]
 every_case = pytest.mark.parametrize(("name", "options"), CASES, ids=[f"{n}{''.join(map(str, o))}" for n, o in CASES])
 every_k = pytest.mark.parametrize("k", [1, 2])

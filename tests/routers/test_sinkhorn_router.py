@@ -10,6 +10,7 @@ from routing_problems import build, context, inputs
 
 from routelaw.errors import InputError
 from routelaw.kernels.sinkhorn import sinkhorn
+from routelaw.routers.sinkhorn import standardised
 
 
 def plan_of(logits_ME, tolerance=1e-12, cap=20_000):
@@ -110,6 +111,81 @@ def test_a_low_temperature_evens_out_what_small_logits_leave_uneven():
     assert fullest[0.05] < 1.2
     capped = build("s-base", experts=32, temperature=0.001)(x, ids, context(2048, 2))
     assert capped.metrics["sinkhorn_capped"] == 1, "too low for its iterations, and it says so"
+
+
+EVEN = {"relative_temperature": True, "temperature": 0.05}
+
+
+def of_few_kinds(tokens, width=64, seed=0):
+    """Tokens as a young model sees them: 200 kinds, some far more frequent than others, and a little of their own."""
+    generator = torch.Generator().manual_seed(seed)
+    kinds = torch.randn(200, width, generator=generator, dtype=torch.float64)
+    kind_T = torch.multinomial(1 / torch.arange(1.0, 201), tokens, replacement=True, generator=generator)
+    return kinds[kind_T] + 0.3 * torch.randn(tokens, width, generator=generator, dtype=torch.float64)
+
+
+def share_dropped(routing, tokens, experts, k, capacity_factor=2):
+    load_E = torch.bincount(routing.expert_N, minlength=experts)
+    return float((load_E - capacity_factor * tokens * k / experts).clamp(min=0).sum() / (tokens * k))
+
+
+@pytest.mark.parametrize("k", [1, 2])
+@pytest.mark.parametrize("size", [1e-5, 0.02, 1.0, 30.0])
+@pytest.mark.parametrize(("tokens", "experts"), [(512, 4), (512, 16), (1536, 64), (4096, 32)])
+def test_a_relative_temperature_drops_nothing_however_small_logits_are(tokens, experts, size, k):
+    for seed in range(3):
+        x = of_few_kinds(tokens, seed=seed)
+        router = build("s-base", experts=experts, k=k, width=64, **EVEN)
+        router.weight.data *= size
+        routing = router(x, torch.zeros(tokens, dtype=torch.int64), context(tokens))
+        assert share_dropped(routing, tokens, experts, k) < 0.02
+        assert routing.metrics["sinkhorn_capped"] == 0
+
+
+@pytest.mark.parametrize("tolerance", [1e-2, 1e-8])
+@pytest.mark.parametrize(("tokens", "experts"), [(512, 32), (1536, 64), (4096, 32)])
+def test_the_defaults_drop_a_good_deal_of_small_logits_whatever_the_tolerance(tokens, experts, tolerance):
+    for seed in range(3):
+        router = build("s-base", experts=experts, width=64, tolerance=tolerance)
+        router.weight.data *= 0.02
+        routing = router(of_few_kinds(tokens, seed=seed), torch.zeros(tokens, dtype=torch.int64), context(tokens))
+        assert routing.metrics["sinkhorn_violation"] <= tolerance
+        assert share_dropped(routing, tokens, experts, 1) > 0.04
+
+
+def test_a_relative_temperature_knows_neither_the_scale_nor_the_offsets_of_logits():
+    x, ids = inputs(512)
+    choices = []
+    for scale, offset in ((1.0, 0.0), (1e-6, 0.0), (1e3, 0.0), (1.0, 7.0)):
+        router = build("s-base", experts=8, **EVEN)
+        router.weight.data, router.bias.data = scale * router.weight.data, scale * router.bias.data
+        router.bias.data[0] += offset
+        choices.append(router(x, ids, context(512, 2)).expert_N)
+    for other in choices[1:]:
+        assert (other == choices[0]).double().mean() > 0.999, "but for what the tolerance leaves"
+
+
+def test_logits_are_standardised_in_each_group_and_without_padding():
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(96, 5, generator=generator, dtype=torch.float64) * 3 + 10 * torch.arange(5)
+    valid = torch.arange(96) % 4 != 0
+    logits[:48] *= 1e-4
+    logits[~valid] = 1e9
+    ctx = context(96, members_GM=torch.randperm(96, generator=generator).view(2, 48), valid_T=valid)
+    found = standardised(logits, ctx)
+    for members in ctx.members_GM:
+        own = members[valid[members]]
+        centred = logits[own] - logits[own].mean(0) - logits[own].mean(1, keepdim=True) + logits[own].mean()
+        torch.testing.assert_close(found[own], centred / centred.std(correction=0))
+    assert (found[~valid] == 0).all()
+
+
+def test_logits_without_a_preference_leave_the_choice_to_the_order_of_ties():
+    router, (x, ids) = build("s-base", experts=8, **EVEN), inputs(512)
+    router.weight.data.zero_()
+    router.bias.data.zero_()
+    load = torch.bincount(router(x, ids, context(512, 2)).expert_N, minlength=8)
+    assert (load == 64).all()
 
 
 def test_the_cap_is_reported():

@@ -281,3 +281,17 @@ def test_numbers_that_are_none_are_left_out_of_a_row(store: Store) -> None:
     for damaged in ({"block": "x"}, {"load": None}, {"load": [None]}, {"dropped": "few"}):
         log.write_text(json.dumps(row | {"layers": [layers[0] | damaged]}) + "\n")
         assert "layers" not in store.find(spec.run_id).last_logged()
+
+
+def test_the_studies_that_a_store_was_made_for(store: Store, tmp_path: Path) -> None:
+    assert store.studies() == []
+    write_run(store.path, 2, [50, 100])
+    for study in ("seeds", "k", "seeds"):
+        store.record_study(study, f"{study}.toml")
+    assert store.studies() == ["k", "seeds"], "in the paper's order, each once"
+    (store.path / "studies" / "other.json").write_text("{}")
+    assert store.studies() == ["k", "seeds"], "of a newer version, say"
+    assert len(store.runs()) == 1, "their folder is no run"
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="cannot be written"):
+        Store(tmp_path / "file").record_study("k", "k.toml")

@@ -1,3 +1,4 @@
+from calling import command
 from tiny_runs import tiny_corpus
 
-__all__ = ["tiny_corpus"]
+__all__ = ["command", "tiny_corpus"]

@@ -12,8 +12,10 @@ from typing import Any
 
 import pytest
 
+from routelaw.files import read_toml
 from routelaw.routers.router import router_class
 from routelaw.runs.table import RunTable
+from routelaw.specs.names import STUDIES
 from routelaw.specs.run import RunSpec
 from routelaw.specs.sizes import MINIATURE_SIZES, PAPER_SIZES, get_size
 from routelaw.sweeps.sweep import PlannedRun, read_sweep
@@ -29,7 +31,7 @@ RUNS = {
     "shared_decisions": (19, 19),
     "permuted_hash": (13, 13),
     "stacked_ffws": (5, 5),
-    "rl_variants": (39, 39),
+    "rl_variants": (42, 42),
     "robustness": (39, 39),
     "seeds": (21, 21),
     "lengths": (12, 12),
@@ -119,6 +121,17 @@ def test_main_is_the_sweep_of_the_paper(expand: Expand) -> None:
     assert {spec.train.steps * spec.train.batch * spec.model.sequence_length for spec in found} == {131_072_000_000}
     assert {(s.train.learning_rate, s.train.learning_rate * s.train.final_share) for s in found} == {(2e-4, 2e-5)}
     assert {spec.model.vocabulary for spec in found} == {32_000}
+
+
+def test_the_papers_s_base_is_no_variant_and_is_the_run_that_its_settings_spelled_out_are(expand: Expand) -> None:
+    found = specs(expand("main", "paper"), "s-base")
+    assert {(s.variant, s.recipe, s.router.shuffle_groups, s.router.capacity_factor) for s in found} == {
+        ("", "clark2022", 4, 2.0)
+    }
+    spelled = [replace(spec, recipe="") for spec in found]
+    assert {spec.variant for spec in spelled} == {"shuffle_groups=4"}
+    assert [spec.run_id for spec in spelled] == [spec.run_id for spec in found]
+    assert {(s.variant, s.recipe) for s in specs(expand("main", "paper")) if s.router.name != "s-base"} == {("", "")}
 
 
 def test_main_counts_as_the_release_does(expand: Expand, released: RunTable) -> None:
@@ -244,3 +257,9 @@ def test_miniatures_keep_the_order_of_what_they_stand_for(expand: Expand) -> Non
     assert all(large.router.name == small.router.name for large, small in pairs)
     named = {get_size(name) for name in ("0.2M", "0.5M", "0.8M", "2M", "3M", "8M")}
     assert {small.model.architecture for _, small in pairs} == named
+
+
+def test_every_file_says_which_study_it_is() -> None:
+    files = {name: read_toml(EXPERIMENTS / f"{name}.toml")["study"] for name in RUNS}
+    assert sorted(files.values()) == sorted(set(STUDIES) - {"transfer"}), "transfer is main, evaluated on other texts"
+    assert not any("study" in read_toml(EXPERIMENTS / f"{base}.toml") for base in BASES)

@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from routelaw.errors import InputError
-from routelaw.sweeps.sweep import Sweep, read_sweep
+from routelaw.specs.sizes import get_size
+from routelaw.sweeps.sweep import Sweep, read_sweep, smallest_sizes
 
 COMMON = 'corpus = "c"\n[train]\nsteps = 10\n[model]\nsize = "0.2M"\nsequence_length = 16\n'
 GRID = '[[grid]]\nrouter.name = ["dense", "hash", "switch"]\nrouter.experts = [2, 4]\n'
@@ -187,6 +188,11 @@ def test_overrides_can_make_runs_equal(write: Any) -> None:
         ("evaluate_on = { c4 = 3 }\n" + COMMON, r"\[evaluate_on\]: c4 must be text, not 3"),
         (COMMON.partition("\n")[2], r'names no corpus; write `corpus = "DIR"` or give --corpus\.'),
         ("base = 3\n" + COMMON, "base must be text, not 3"),
+        ("study = 3\n" + COMMON, "sweep.toml: study must be text, not 3"),
+        (
+            'study = "maine"\n' + COMMON,
+            r"sweep.toml: unknown study 'maine' \(did you mean 'main'\?\); there are main, k",
+        ),
         ('base = "missing.toml"\n' + COMMON, r"missing.toml: there is no such file"),
         (COMMON + "[execution]\nthread = 1", r"execution: unknown key 'thread' \(did you mean 'threads'\?\)"),
         (COMMON + "[execution]\nthreads = 'all'", r"\[execution\]: threads must be a whole number, not 'all'"),
@@ -213,3 +219,27 @@ def test_which_grid_of_several(write: Any) -> None:
         InputError, match=r"sweep.toml grid 2 \(router.name = hash, router.experts = 2, router.k = 3\): "
     ):
         read(write(text))
+
+
+def test_the_study_is_no_part_of_what_a_run_means(write: Any) -> None:
+    plain, named = read(write(COMMON + GRID)), read(write('study = "shared_decisions"\n' + COMMON + GRID))
+    assert (plain.study, named.study) == ("", "shared-decisions")
+    assert [run.spec.run_id for run in plain.runs] == [run.spec.run_id for run in named.runs]
+
+
+def test_the_smallest_sizes_alone(write: Any) -> None:
+    """A technique that makes a model larger does not make it another size."""
+    grid = """
+[[grid]]
+model.size = ["0.8M", "0.2M", "0.5M"]
+router.name = ["dense", "hash"]
+router.experts = 2
+router.ffws_per_expert = [1, 3]
+"""
+    sweep = read(write(COMMON + grid))
+    two = smallest_sizes(sweep, 2)
+    assert [run for run in sweep.runs if run in two.runs] == list(two.runs)
+    assert {run.spec.model.architecture for run in two.runs} == {get_size("0.2M"), get_size("0.5M")}
+    assert (len(two.runs), len(smallest_sizes(sweep, 9).runs)) == (6, 9)
+    with pytest.raises(InputError, match="at least 1 is taken, not 0"):
+        smallest_sizes(sweep, 0)

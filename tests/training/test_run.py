@@ -126,6 +126,17 @@ def test_another_meaning_is_refused(tiny_corpus: Corpus, tmp_path: Path) -> None
     run(spec, replace(EXECUTION, save_every=1, log_every=7, micro_batches=2), tiny_corpus, tmp_path)
 
 
+def test_a_run_keeps_the_recipe_it_was_begun_with(tiny_corpus: Corpus, tmp_path: Path) -> None:
+    """The same run, but its rows would be of two variants."""
+    spec = make_spec(tiny_corpus, steps=2)
+    run(spec, EXECUTION, tiny_corpus, tmp_path)
+    named = replace(spec, recipe="clark2022")
+    assert (named.run_id, named.variant) == (spec.run_id, f"{spec.variant},shuffle_groups=1")
+    with pytest.raises(InputError, match="was begun with no recipe and is asked for with recipe 'clark2022'"):
+        run(named, EXECUTION, tiny_corpus, tmp_path)
+    run(spec, EXECUTION, tiny_corpus, tmp_path)
+
+
 def test_wrong_input_writes_nothing(tiny_corpus: Corpus, tmp_path: Path) -> None:
     def refused(match: str, execution=EXECUTION, others=None, router="s-base", **train) -> None:
         with pytest.raises(InputError, match=match):

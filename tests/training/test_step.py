@@ -31,9 +31,15 @@ def one_step(spec: RunSpec, corpus: Corpus, micro_batches: int, count: int = 1) 
     return {name: p.detach().clone() for name, p in model.named_parameters()}, info
 
 
-@pytest.mark.parametrize("name", ROUTERS)
+DRAWING = {
+    "jitter": RouterSpec("s-base", 4, options={"jitter": 0.3}),
+    "baseline and nucleus": RouterSpec("rl-r", 4, options={"variant": "BS", "value_layers": 2, "nucleus": 0.6}),
+}
+
+
+@pytest.mark.parametrize("name", [*ROUTERS, *DRAWING])
 def test_micro_batches_of_whole_groups_change_nothing(tiny_corpus: Corpus, name: str) -> None:
-    spec = make_spec(tiny_corpus, name, batch=8, weight_decay=0.0)
+    spec = make_spec(tiny_corpus, DRAWING.get(name, name), batch=8, weight_decay=0.0)
     whole, info = one_step(spec, tiny_corpus, 1, count=2)
     for pieces in (2, 4):
         split, split_info = one_step(spec, tiny_corpus, pieces, count=2)

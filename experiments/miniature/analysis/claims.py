@@ -11,16 +11,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from experiments.miniature.analysis import (
-    claims_on_architecture,
-    claims_on_balance,
-    claims_on_losses,
-    claims_on_training,
-)
 from experiments.miniature.analysis.study import Study
 from routelaw.fitting.claims import FAILS, HOLDS, OPEN, Claim, JudgedClaim
 from routelaw.fitting.matched_runs import ALL_BUT_SEED, VALIDATION
 from routelaw.fitting.noise import NoiseFloor
+from routelaw.studies import claims_on_architecture, claims_on_balance, claims_on_losses, claims_on_training
 
 CLAIMS: tuple[Claim, ...] = (
     *claims_on_losses.CLAIMS,

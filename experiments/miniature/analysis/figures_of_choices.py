@@ -10,13 +10,16 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Picture
 
-from experiments.miniature.analysis.claims_on_balance import EXCESS, by_balance, crosses, varied
-from experiments.miniature.analysis.figures_of_results import BESIDE, LINES, NOTHING, letter_panels, look_of
-from experiments.miniature.analysis.study import WEIGHTS, Study, parts_of
+from experiments.miniature.analysis.figures_of_results import NOTHING
+from experiments.miniature.analysis.study import Study
 from routelaw.errors import InputError
 from routelaw.figures import style
 from routelaw.figures.loss_curves import routed_techniques
+from routelaw.figures.matched import BESIDE, LINES
 from routelaw.fitting.matched_runs import PERCENT, VALIDATION
+from routelaw.runs.variants import parts_of
+from routelaw.studies.claims_on_balance import EXCESS, by_balance, crosses, varied
+from routelaw.studies.study_runs import WEIGHTS
 
 FEW = 3
 """Rates that make a line, weights that make a panel."""
@@ -135,7 +138,7 @@ def draw_temperature(study: Study) -> Picture:
             axes[1].plot(by_e.index, 100 * by_e["dropped"], **drawn)
         beside = study.losses(RIVAL)
         if size in beside.index:
-            drawn = look_of(RIVAL, linestyle=line, label=f"{size}, {style.router_label(RIVAL)}")
+            drawn = style.router_look(RIVAL, linestyle=line, label=f"{size}, {style.router_label(RIVAL)}")
             axes[0].plot(beside[size].index, PERCENT * (dense[size] - beside[size]), **drawn)
     _finish(axes, rows, "gain over the dense model (%)", "dropped (% of assignments)")
     axes[-1].legend(handles=axes[0].get_legend_handles_labels()[0], **BESIDE)
@@ -157,7 +160,7 @@ def draw_drops(study: Study) -> Picture:
         for size, strength in zip(sizes, np.linspace(0.35, 1.0, len(sizes)), strict=True):
             own = rows[(rows["router"] == router) & (rows["size"] == size)].groupby("experts")
             label = style.router_label(router) if size == sizes[-1] else None
-            drawn = look_of(router, alpha=strength, label=label)
+            drawn = style.router_look(router, alpha=strength, label=label)
             for panel, column in zip(axes, ("dropped", "oversubscribed"), strict=True):
                 share = 100 * own[column].mean()
                 panel.plot(share.index, share, **drawn)
@@ -171,7 +174,7 @@ def _finish(axes: np.ndarray, rows: pd.DataFrame, *labels: str) -> None:
     for panel, label in zip(axes, labels, strict=True):
         style.experts_axis(panel, tuple(sorted(rows["experts"].unique())))
         panel.set_ylabel(label)
-    letter_panels(axes)
+    style.letter_panels(axes)
 
 
 def draw_balance(study: Study) -> Picture:
@@ -191,7 +194,7 @@ def draw_balance(study: Study) -> Picture:
         _draw_by_weight(axes[1], 100 * shares, losses)
         axes[1].set_ylabel("over-subscription (% of assignments)")
         axes[1].set_ylim(bottom=0)
-        letter_panels(axes)
+        style.letter_panels(axes)
     return picture
 
 

@@ -13,27 +13,22 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Picture
 from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
-from experiments.miniature.analysis.claims_on_architecture import ROUTER, k_excess
-from experiments.miniature.analysis.claims_on_losses import PAPER_SPREAD, seeds_along
-from experiments.miniature.analysis.claims_on_training import (
-    expert_slope_along,
-    gap_by_length,
-    lengths,
-    own_slope,
-    zero_shot_losses,
-)
-from experiments.miniature.analysis.laws import HOPELESS, PAPER_LAW, LawResult, routers_of
-from experiments.miniature.analysis.study import PAPER_ROUTERS, Study
+from experiments.miniature.analysis.laws import HOPELESS, LawResult, routers_of
+from experiments.miniature.analysis.study import Study
 from routelaw.errors import InputError
 from routelaw.figures import style
 from routelaw.figures.loss_curves import metric_formatter
 from routelaw.figures.main_results import draw_effective, draw_levels, draw_sizes
+from routelaw.figures.matched import LINES
 from routelaw.figures.routing_frequency import frequency_axis, frequency_points, plot_over_frequency
 from routelaw.fitting.fit import Fit, fit_law
 from routelaw.fitting.intervals import DEFAULT_LEVEL
 from routelaw.fitting.matched_runs import PERCENT, VALIDATION
 from routelaw.fitting.noise import NoiseFloor
 from routelaw.fitting.points import select_points
+from routelaw.studies.claims_on_architecture import ROUTER, k_excess
+from routelaw.studies.claims_on_training import own_slope, zero_shot_losses
+from routelaw.studies.study_runs import PAPER_LAW, PAPER_ROUTERS
 
 LAW_LOOKS = (("black", "o"), ("#7a5195", "D"), ("#8c8c8c", "s"))
 """Colours that no router has, for routers stand in the same legend."""
@@ -42,9 +37,6 @@ COMPARED = (PAPER_LAW, "irreducible")
 LEAST, SHOWN = 3.0, 1e4 * HOPELESS
 """In 1e-4 of log10 L: errors beyond are drawn at this edge, intervals end there."""
 NOTHING = "no such runs in the table"
-LINES = ("-", "--", ":", "-.")
-BESIDE: dict[str, Any] = {"loc": "center left", "bbox_to_anchor": (1, 0.5)}
-"""A legend of many lines, where it hides none of them."""
 
 
 def main_fit(study: Study) -> Fit:
@@ -59,18 +51,8 @@ def draw_main(study: Study) -> Picture:
     draw_sizes(axes[0], first)
     draw_levels(axes[1], first)
     draw_effective(axes[2], fits)
-    letter_panels(axes)
+    style.letter_panels(axes)
     return picture
-
-
-def letter_panels(axes: np.ndarray) -> None:
-    for panel, letter in zip(axes, "abc", strict=False):
-        style.panel_letter(panel, letter)
-
-
-def look_of(router: str, **more: Any) -> dict[str, Any]:
-    """How a router's marks are drawn."""
-    return {"color": style.router_colour(router), "marker": style.router_mark(router), **more}
 
 
 def _fits(study: Study) -> dict[str, Fit]:
@@ -177,9 +159,9 @@ def draw_blind(scored: Mapping[str, Any]) -> Picture:
 def _blind_errors(axes: Axes, scored: Mapping[str, Any]) -> None:
     laws = [row["law"] for row in scored["by_law"]]
     for row in scored["by_law_and_router"]:
-        axes.plot(1e4 * row["rmse"], laws.index(row["law"]), linestyle="", **look_of(row["router"]))
+        axes.plot(1e4 * row["rmse"], laws.index(row["law"]), linestyle="", **style.router_look(row["router"]))
     for router in dict.fromkeys(row["router"] for row in scored["by_law_and_router"]):
-        axes.plot([], [], linestyle="", **look_of(router, label=style.router_label(router)))
+        axes.plot([], [], linestyle="", **style.router_look(router, label=style.router_label(router)))
     if scored["noise"]:
         axes.axvline(
             1e4 * scored["noise"], color=style.GREY, linestyle=":", label=f"noise of seeds of {scored['seeds_of']}"
@@ -235,78 +217,12 @@ def _draw_frequencies(axes: Axes, study: Study, experts: int, sizes: list[str]) 
         points = frequency_points(study.table, router, size)
         points = points.where(points.x["experts"] == experts)
         if len(points) > 1:
-            look = look_of(router, linestyle=line, label=f"{style.router_label(router)} {size}")
+            look = style.router_look(router, linestyle=line, label=f"{style.router_label(router)} {size}")
             plot_over_frequency(axes, points, **look)
             seen |= set(points.x["routing_frequency"])
     frequency_axis(axes, tuple(Fraction(r).limit_denominator(32) for r in sorted(seen)))
     axes.set_title(f"E = {experts}")
     axes.set_ylabel("validation loss (nats per token)")
-
-
-def draw_lengths(study: Study) -> Picture:
-    """b, the slope of log L in log E, along training, for schedules of several lengths; and what S-BASE is behind HASH
-    at the end of each."""
-    found, gap = lengths(study), gap_by_length(study, "s-base")
-    if not found:
-        raise InputError(NOTHING)
-    picture, axes = style.panels(len(found) + (not gap.empty), width=3.9, height=3.1)
-    if not gap.empty:
-        _draw_gap(axes[-1], gap)
-    for panel, (size, rows) in zip(axes, found.items(), strict=False):
-        slopes, _ = expert_slope_along(rows)
-        for plan, shade in zip(slopes.columns, style.shades(slopes.shape[1]), strict=True):
-            own = slopes[plan].dropna()
-            label = f"{metric_formatter()(float(f'{plan:.2g}'), 0)} tokens"
-            panel.plot(own.index.astype(float), own, "o-", markersize=3, color=shade, label=label)
-        _tokens_axis(panel, "tokens seen")
-        panel.set_ylabel("b, slope of log L in log E")
-        panel.set_title(f"HASH, {size}")
-        panel.legend(loc="best")
-    return picture
-
-
-def _draw_gap(axes: Axes, gap: pd.DataFrame) -> None:
-    axes.axhline(0, color="black", linewidth=0.8)
-    for ((size, experts), own), shade in zip(gap.items(), style.shades(gap.shape[1]), strict=True):
-        known = own.dropna()
-        axes.plot(known.index.astype(float), known, "o-", markersize=3, color=shade, label=f"{size}, E = {experts}")
-    _tokens_axis(axes, "tokens of the whole schedule")
-    axes.set_ylabel("S-BASE less HASH (nats per token)")
-    axes.legend(**BESIDE)
-
-
-def _tokens_axis(axes: Axes, label: str) -> None:
-    axes.set_xscale("log")
-    axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-    axes.xaxis.set_major_formatter(metric_formatter())
-    axes.xaxis.set_minor_formatter(NullFormatter())
-    axes.set_xlabel(label)
-
-
-def draw_seeds(study: Study) -> Picture:
-    """How far apart seeds are along training: a panel for each size, a line for each model."""
-    apart = seeds_along(study)
-    if apart.empty:
-        raise InputError(NOTHING)
-    sizes = [size for size in study.active_params if size in apart.columns.get_level_values(1)]
-    picture, axes = style.panels(len(sizes), width=4.6 if len(sizes) == 1 else 3.4, height=3.2)
-    experts = sorted({e for _, _, e in apart.columns})
-    named = {}
-    for panel, size in zip(axes, sizes, strict=True):
-        for router, _, e in [column for column in apart.columns if column[1] == size]:
-            known = apart[router, size, e].dropna()
-            look = look_of(router, markersize=3, linestyle=LINES[experts.index(e) % len(LINES)])
-            label = f"{style.router_label(router)}, E = {e}"
-            (line,) = panel.plot(known.index.astype(float), known, label=label, **look)
-            named.setdefault(line.get_label(), line)
-        panel.axhline(PAPER_SPREAD, color="black", linewidth=0.8)
-        panel.set_ylim(0, 1.05 * apart.max().max())
-        panel.xaxis.set_major_formatter(metric_formatter())
-        panel.set_xlabel("tokens seen")
-        panel.set_title(size)
-    axes[0].set_ylabel("largest distance of seeds (nats)")
-    axes[-1].legend(handles=list(named.values()), **BESIDE)
-    return picture
 
 
 def draw_transfer(study: Study) -> Picture:
@@ -328,7 +244,7 @@ def draw_transfer(study: Study) -> Picture:
     axes[0].set_ylabel("zero-shot loss (nats per token)")
     picture.legend(*axes[0].get_legend_handles_labels(), loc="outside lower left", ncols=len(targets))
     _draw_own_slopes(axes[1], study, targets, routers)
-    letter_panels(axes)
+    style.letter_panels(axes)
     return picture
 
 
@@ -342,10 +258,10 @@ def _draw_own_slopes(axes: Axes, study: Study, targets: list[str], routers: list
     for place, ((_, router), slope) in enumerate(slopes.items()):
         if slope is not None:
             x, half = place + place // len(routers), slope.half(DEFAULT_LEVEL)
-            axes.errorbar(x, slope.gap, half, capsize=2, **look_of(router))
+            axes.errorbar(x, slope.gap, half, capsize=2, **style.router_look(router))
     middles = [i * (len(routers) + 1) + (len(routers) - 1) / 2 for i in range(len(targets))]
     axes.set_xticks(middles, [t.removeprefix("loss_") for t in targets], rotation=20)
     axes.set_ylabel("slope in log N beyond validation's (90 %)")
     for router in routers:
-        axes.plot([], [], linestyle="", **look_of(router, label=style.router_label(router)))
+        axes.plot([], [], linestyle="", **style.router_look(router, label=style.router_label(router)))
     axes.legend(loc="best")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from experiments.miniature.analysis.study import PAPER_ROUTERS, Study, plain
+from experiments.miniature.analysis.study import Study, plain
 from experiments.miniature.studies import DATA, run_program
 from routelaw.errors import InputError
 from routelaw.figures.loss_curves import routed_techniques
@@ -27,10 +27,9 @@ from routelaw.fitting.validation import held_out_residuals
 from routelaw.laws.law import Array, Law
 from routelaw.laws.power_sum import PowerSum
 from routelaw.runs.files import read_runs
+from routelaw.studies.study_runs import PAPER_ROUTERS
 
 PAPER = DATA / "paper_laws.json"
-PAPER_LAW = "saturated"
-"""The paper's own: bilinear in log N and the log of Ê, which runs out at both ends."""
 LOG_TRILLION = 12.0
 DRAWS = 300
 RESAMPLES = 2000

@@ -13,16 +13,16 @@ from experiments.miniature.analysis.claims import CLAIMS, Change, Outlier, count
 from experiments.miniature.analysis.figures_of_choices import rates
 from experiments.miniature.analysis.laws import HOPELESS, LawResult, floor_of, winner
 from experiments.miniature.analysis.page_sections import blocks_on_blind, blocks_on_weights
-from experiments.miniature.analysis.study import PAPER_ROUTERS, Study, TimePrediction, device_seconds, in_study
+from experiments.miniature.analysis.study import Study, TimePrediction, device_seconds, in_study
 from experiments.miniature.studies import MAIN, WEIGHTS_OF_RL
 from routelaw.figures.style import router_label
 from routelaw.fitting.claims import FAILS, HOLDS, OPEN, JudgedClaim
 from routelaw.fitting.noise import noise_floor
 from routelaw.report.page import Block, Bullets, Entry, Grid, Picture, Section, Text, render
+from routelaw.report.page.judged import claims_grid, rules_of
 from routelaw.runs.table import FINISHED, last_status
+from routelaw.studies.study_runs import PAPER_ROUTERS
 
-TONES = {HOLDS: "good", FAILS: "bad", OPEN: "none"}
-MARKS = {HOLDS: "✓", FAILS: "✗", OPEN: "–"}
 MAIN_FIGURE = "figure-main"
 MOST = 0.5
 """Share of the sum of squares of a size's seeds: a run that makes more of it by itself is named."""
@@ -84,14 +84,14 @@ def build_page(m: MiniatureData) -> str:
         Section(
             "The paper's claims on our runs",
             "claims",
-            [_claims(m.claims), Text(ENDS, "soft"), *_decided_by_size(m.by_size)],
+            [claims_grid(m.claims, "ours, 90 %*"), Text(ENDS, "soft"), *_decided_by_size(m.by_size)],
         ),
         Section("Laws on sizes they have not seen", "laws", _laws(m)),
         Section("Coefficients of the paper's law", "coefficients", _coefficients(m.coefficients)),
         Section("The blind test", "blind", blocks_on_blind(m.scored, rates(m.study))),
         Section("Weights of the routers' losses", "weights", blocks_on_weights(m.study, m.claims)),
         Section("Figures", "figures", [*others, *(Text(f"{t}: not drawn, {why}") for t, why in m.not_drawn)]),
-        Section("How a verdict is reached", "rules", [Text(CHANGED), *_tuned(m.study), _rules()]),
+        Section("How a verdict is reached", "rules", [Text(CHANGED), *_tuned(m.study), rules_of(CLAIMS)]),
         Section("What it took", "costs", _costs(m)),
         Section("The data", "data", [Bullets([*_data(m.study), *m.study.table.notes])]),
     ]
@@ -100,14 +100,6 @@ def build_page(m: MiniatureData) -> str:
         "of which were written down before. A verdict is about these runs; what does not hold here may hold at scale."
     )
     return render("The paper in miniature", lead, sections, "Computed by routelaw from the committed run table.")
-
-
-def _rules() -> Bullets:
-    """Each once, with all claims that it judges."""
-    by_rule: dict[str, list[str]] = {}
-    for claim in CLAIMS:
-        by_rule.setdefault(claim.rule, []).append(claim.statement)
-    return Bullets([f"{'; '.join(claims)}: {rule}" for rule, claims in by_rule.items()])
 
 
 def _tuned(study: Study) -> list[Block]:
@@ -170,22 +162,6 @@ def _decided_by_size(sizes: Mapping[str, Sequence[Change]]) -> list[Block]:
 
 def _said_of(changed: Sequence[Change]) -> str:
     return ". ".join(f"{claim.claim.statement}: {verdict} instead of {claim.verdict}" for claim, verdict in changed)
-
-
-def _claims(claims: Sequence[JudgedClaim]) -> Grid:
-    rows = []
-    for claim in claims:
-        ours = claim.ours
-        value = f"{ours.value:.3g}" if ours else "–"
-        span = f"{ours.low:.3g} … {ours.high:.3g}" if ours and isfinite(ours.high - ours.low) else ""
-        rows.append([
-            Entry(claim.claim.statement),
-            Entry(claim.claim.paper, under=claim.claim.place),
-            Entry(value, under=span, over=claim.claim.quantity),
-            Entry(claim.verdict, mark=MARKS[claim.verdict], tone=TONES[claim.verdict]),
-            Entry(claim.why),
-        ])  # fmt: skip
-    return Grid(["claim", "the paper", "ours, 90 %*", "verdict", "why"], rows, wide=True)
 
 
 def _laws(m: MiniatureData) -> list[Block]:

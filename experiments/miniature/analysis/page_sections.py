@@ -8,7 +8,12 @@ from typing import Any
 
 import pandas as pd
 
-from experiments.miniature.analysis.claims_on_balance import (
+from experiments.miniature.analysis.study import Study
+from routelaw.figures.style import router_label
+from routelaw.fitting.claims import JudgedClaim
+from routelaw.fitting.matched_runs import PERCENT, VALIDATION
+from routelaw.report.page import Block, Bullets, Entry, Grid, Text
+from routelaw.studies.claims_on_balance import (
     CLAIMS,
     CROSSED,
     DROPS,
@@ -18,12 +23,7 @@ from experiments.miniature.analysis.claims_on_balance import (
     crosses,
     varied,
 )
-from experiments.miniature.analysis.laws import PAPER_LAW
-from experiments.miniature.analysis.study import Study
-from routelaw.figures.style import router_label
-from routelaw.fitting.claims import JudgedClaim
-from routelaw.fitting.matched_runs import PERCENT, VALIDATION
-from routelaw.report.page import Block, Bullets, Entry, Grid, Text
+from routelaw.studies.study_runs import PAPER_LAW
 
 WIDE = 10.0
 """Widths of intervals, as shares of the loss, that are not told apart."""

@@ -13,6 +13,7 @@ import argparse
 import json
 from collections.abc import Callable
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,17 +21,21 @@ from matplotlib.figure import Figure as Drawn
 
 from experiments.miniature.analysis import blind, figures_of_choices, figures_of_results
 from experiments.miniature.analysis.claims import Outlier, counts, decided_by_size, judge_all, largest_outlier
-from experiments.miniature.analysis.claims_on_losses import resampled
 from experiments.miniature.analysis.laws import LawResult, compare_laws, floor_of, paper_results, winner
 from experiments.miniature.analysis.page import MiniatureData, build_page
 from experiments.miniature.analysis.preregistration import FILE, preregistration
 from experiments.miniature.analysis.study import Study, read_study, spending, time_predicted
 from experiments.miniature.studies import DATA, HERE, PREDICTIONS, TABLE, run_program
 from routelaw.errors import InputError
-from routelaw.figures.figure import Figure
+from routelaw.figures import lengths, seeds
+from routelaw.figures.figure import CannotDraw, Figure
 from routelaw.fitting.intervals import parameter_quantities
 from routelaw.formatting import finite
 from routelaw.report.page import Picture, embedded, report_folder
+from routelaw.studies.claims_on_losses import resampled
+
+OF_THE_PACKAGE = (*lengths.FIGURES, *seeds.FIGURES)
+"""Figures that any run table has, among those of the page."""
 
 
 def report(folder: Path, out: Path, *, price: float | None = None) -> dict[str, Any]:
@@ -101,7 +106,7 @@ def _draw(
         figure = Figure(name, title, caption, lambda _, draw=draw: draw())
         try:
             paths = figure.save(study.table, place / "figures")
-        except InputError as error:
+        except (InputError, CannotDraw) as error:
             not_drawn.append((title, str(error)))
             continue
         links = [(p.suffix[1:].upper(), f"figures/{p.name}") for p in paths]
@@ -133,13 +138,7 @@ def _figures(
         "k_and_r": ("Experts per token and share of routed blocks", "Left: loss of K > 1 over the line through K = 1 "
                     "at equal FLOPs; below zero the FLOPs were better spent on K. Right: loss by the share of blocks "
                     "that are routed.", lambda: figures_of_results.draw_k_and_r(study)),
-        "lengths": ("The gain from experts along training", "Slope b of log L in log E at every evaluation, for "
-                    "schedules of several lengths. If it were a matter of tokens alone, the curves would coincide. "
-                    "Last: loss of S-BASE less that of HASH at the end of each schedule.",
-                    lambda: figures_of_results.draw_lengths(study)),
-        "seeds": ("Seeds along training", "Largest distance between the losses of runs that differ in nothing but "
-                  "their seed, at every evaluation; the line is the paper's cut-off.",
-                  lambda: figures_of_results.draw_seeds(study)),
+        **{figure.name: (figure.title, figure.caption, partial(figure.draw, study.table)) for figure in OF_THE_PACKAGE},
         "balance": ("Sensitivity to the balance weight", "(a) Loss over that of the best weight of each router; the "
                     "grey band is what seeds do. (b) Assignments beyond an even load of their group.",
                     lambda: figures_of_choices.draw_balance(study)),

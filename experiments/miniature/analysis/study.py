@@ -1,4 +1,4 @@
-"""What the claims are judged on: the run table, how tokens were spread, and what the runs cost."""
+"""What the claims are judged on (routelaw/studies/study_runs.py), and what the runs cost."""
 
 from __future__ import annotations
 
@@ -24,38 +24,31 @@ from experiments.miniature.studies import (
     SPEEDS,
     TABLE,
 )
-from routelaw.fitting.matched_runs import MatchedRuns, final_rows
+from routelaw.fitting.matched_runs import final_rows
 from routelaw.runs.files import read_runs
 from routelaw.runs.table import RunTable
+from routelaw.runs.variants import DEFAULT, parts_of, variant_of
+from routelaw.studies.study_runs import PAPER_ROUTERS, StudyRuns, with_weights
 
-PAPER_ROUTERS = ("s-base", "rl-r", "hash")
-BALANCE_DEFAULTS = {"switch": 1e-2, "s-base": 1e-2, "base": 1e-2, "rl-r": 1.0}
-"""Balance weight of a technique that no spec names one for."""
-ENTROPY_DEFAULTS = {"rl-r": 5e-4}
-WEIGHTS = {"balance_weight", "entropy_weight"}
-DEFAULT = "default"
-SPREAD = ["oversubscribed", "dropped", "router_entropy"]
-LAST_PART = 0.8
-"""Share of a run's steps after which the spread of tokens is averaged."""
 PREDICTED = "predicted*.json"
 """What `routelaw sweep … --dry-run --json` said of each sweep."""
 NEAR = 0.25
 
 
 @dataclass(frozen=True, eq=False)
-class Study(MatchedRuns):
+class Study(StudyRuns):
     costs: pd.DataFrame | None = None
     """run_id, seconds, tokens_per_second, device, …"""
     predicted: pd.DataFrame | None = None
     """run_id and seconds, as a dry run predicted them."""
-    routing: pd.DataFrame | None = None
-    """run_id, step, block, oversubscribed, dropped, …: every routed block as it was logged."""
     rates: pd.DataFrame | None = None
     """The last row of every finished run that is about learning rates."""
-    speeds: pd.DataFrame | None = None
-    """run_id and tokens_per_second of models trained by themselves (train/machine.py)."""
     allocations: pd.DataFrame | None = None
     """began and seconds, of those that recorded how long they held the device."""
+
+    @property
+    def routers(self) -> list[str]:
+        return list(PAPER_ROUTERS)
 
     @cached_property
     def swept(self) -> RunTable:
@@ -67,22 +60,11 @@ class Study(MatchedRuns):
             return self.table
         return replace(self.table, frame=frame[frame["size"].isin(set(frame["size"][ours]))])
 
-    @cached_property
-    def spreads(self) -> pd.DataFrame:
-        """How each run spread its tokens at the end: what was logged in its last fifth, over all routed blocks."""
-        if self.routing is None:
-            return pd.DataFrame(columns=SPREAD, dtype=float)
-        last = self.routing.groupby("run_id")["step"].transform("max")
-        late = self.routing[self.routing["step"] > LAST_PART * last]
-        return late.groupby("run_id")[[c for c in SPREAD if c in late]].mean()
-
-    @cached_property
-    def own_speeds(self) -> pd.Series | None:
-        """Tokens per second of runs that had the device for themselves; None where none is known to."""
-        known = self.speeds
-        if known is None and self.costs is not None:
-            known = self.costs[sharers(self.costs) == 1]
-        return None if known is None or known.empty else known.set_index("run_id")["tokens_per_second"]
+    @property
+    def known_speeds(self) -> pd.DataFrame | None:
+        if self.speeds is None and self.costs is not None:
+            return self.costs[sharers(self.costs) == 1]
+        return self.speeds
 
 
 def sharers(costs: pd.DataFrame) -> pd.Series:
@@ -101,7 +83,8 @@ def read_study(folder: Path) -> Study:
     predicted = pd.DataFrame(rows)[["run_id", "seconds"]].drop_duplicates("run_id") if rows else None
     rates = final_rows(plain(read_runs(data / OF_RATES))) if (data / OF_RATES).is_file() else None
     table = replace(read_runs(data / TABLE), source=TABLE)
-    return Study(plain(table), costs, predicted, routing, rates, speeds, allocations)
+    return Study(plain(table), routing=routing, speeds=speeds, costs=costs, predicted=predicted, rates=rates,
+                 allocations=allocations)  # fmt: skip
 
 
 def plain(table: RunTable) -> RunTable:
@@ -118,10 +101,7 @@ def plain(table: RunTable) -> RunTable:
     for _, own in parts.groupby(frame["router"]):
         usual = _common(own[main] if main[own.index].any() else parts[main] if main.any() else own)
         frame.loc[own.index, "variant"] = own.map(lambda p, usual=usual: _difference(p, usual))
-    for column, defaults in (("balance", BALANCE_DEFAULTS), ("entropy", ENTROPY_DEFAULTS)):
-        named = parts.map(lambda p, name=f"{column}_weight": float(p.get(name, DEFAULT).replace(DEFAULT, "nan")))
-        frame[column] = named.fillna(frame["router"].map(defaults))
-    return replace(table, frame=frame)
+    return replace(table, frame=with_weights(frame, table.frame["variant"]))
 
 
 def in_study(frame: pd.DataFrame, study: str) -> pd.Series:
@@ -137,14 +117,7 @@ def _common(parts: pd.Series) -> dict[str, str]:
 
 def _difference(parts: Mapping[str, str], usual: Mapping[str, str]) -> str:
     own = {key: value for key, value in parts.items() if usual.get(key) != value}
-    own |= dict.fromkeys(set(usual) - set(parts), DEFAULT)
-    return ",".join(f"{key}={own[key]}" if own[key] else key for key in sorted(own))
-
-
-def parts_of(variant: str) -> dict[str, str]:
-    """`a=1,shared_decisions` as {"a": "1", "shared_decisions": ""}."""
-    pairs = (part.partition("=") for part in variant.split(",") if part)
-    return {key: value for key, _, value in pairs}
+    return variant_of(own | dict.fromkeys(set(usual) - set(parts), DEFAULT))
 
 
 @dataclass(frozen=True)

@@ -9,13 +9,15 @@ first alone would take the six sizes' common pattern in E for certain, the secon
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import lru_cache, partial
 
 import numpy as np
 import pandas as pd
 
+from routelaw.errors import InputError
 from routelaw.fitting import fit_law, select_points
-from routelaw.fitting.claims import Claim, Effect, Outcome, graded
+from routelaw.fitting.claims import NOT_SUPPORTED, OPEN, Claim, Effect, Outcome, graded
 from routelaw.fitting.intervals import Draws, parameter_quantities
 from routelaw.fitting.matched_runs import MatchedRuns, resample_sizes_and_runs
 from routelaw.fitting.profile import profile_intervals
@@ -24,12 +26,15 @@ from routelaw.report.clark2022 import printed
 from routelaw.report.clark2022.laws_compared import CLAIMS_ON_LAWS, lambada_crossing, longer_training
 from routelaw.report.clark2022.verdict import PrintedCell, ResultTable
 from routelaw.runs.table import RunTable
+from routelaw.studies.paper import JUDGED
+from routelaw.studies.study_runs import StudyRuns
 
 SURE = 0.95
 MOST = 0.75
 """Share of the pairs in which a statement has to be true to hold in part."""
 DRAWS = 400
 PARAMS = {name: i for i, name in enumerate(printed.COEFFICIENTS)}
+OF_STUDIES = ("hash one layer", "one block alike", "k front", "shared hash")
 Params = dict[str, Array]
 """Router → coefficients of its refits."""
 
@@ -39,18 +44,34 @@ def claims(table: RunTable) -> ResultTable:
     judged = [claim(runs) for claim in (*ON_LOSSES, *ON_COEFFICIENTS, *CLAIMS_ON_LAWS)]
     cells = [PrintedCell.of(each) for each in judged]
     cells.insert(-1, lambada_crossing(runs))
+    cells[len(ON_LOSSES) : len(ON_LOSSES)] = judged_by_studies(table)
     return ResultTable(
         name="claims",
         title="Comparative statements",
         paper="introduction; comparative analysis; appendices on variations and transfer",
         convention="Last validation losses, K = 1, R = ½ unless K or R is what is compared. Statements about "
         "coefficients of the six-parameter law hold if they do in at least 95 % of refits, under both kinds of "
-        "resampling.",
+        "resampling. Where an interval is given it is of 90 %, from matched pairs of runs or the noise of seeds, and "
+        "decides: a statement holds if all of it is above zero (or within 0.02 nats, for what is said to be alike), "
+        "does not hold if all of it is below (or outside).",
         tolerance="Close: within 10 %. “Not supported” means that the released losses do not establish it; not that "
         "it is false.",
         cells=(*cells, *longer_training()),
         layout="list",
     )
+
+
+def judged_by_studies(table: RunTable) -> list[PrintedCell]:
+    """Claims that the studies judge on any runs (routelaw/studies), as far as the release decides them."""
+    runs, cells = StudyRuns.of(table), []
+    for judged in (JUDGED[name](runs) for name in OF_STUDIES):
+        cell, effect = PrintedCell.of(judged), judged.ours
+        if effect is None:
+            raise InputError(f"{table.source}: {judged.claim.statement}: {judged.why}.")
+        said = f"{judged.claim.quantity}: {effect.value:.2g} ({effect.low:.2g} to {effect.high:.2g}). {judged.why}"
+        verdict = NOT_SUPPORTED if judged.verdict == OPEN else judged.verdict
+        cells.append(replace(cell, verdict=verdict, low=effect.low, high=effect.high, note=said))
+    return cells
 
 
 def routing_helps(runs: MatchedRuns) -> Outcome:

@@ -16,6 +16,7 @@ from routelaw.report.clark2022.printed import CORRECTIONS, MISSING
 from routelaw.report.clark2022.verdict import (
     CLOSE,
     DIFFERS,
+    FAILS,
     HOLDS,
     MATCHES,
     NOT_REPRODUCIBLE,
@@ -42,12 +43,12 @@ def findings(tables: Mapping[str, ResultTable]) -> list[str]:
 def _numbers(tables: Mapping[str, ResultTable]) -> str:
     count = totals(tables)
     numbers = sum(count[v] for v in (MATCHES, CLOSE, DIFFERS, NOT_REPRODUCIBLE))
-    statements = sum(count[v] for v in (HOLDS, PARTLY, NOT_SUPPORTED))
+    statements = sum(count[v] for v in (HOLDS, PARTLY, NOT_SUPPORTED, FAILS))
     return (
         f"Of {numbers} printed numbers, {count[MATCHES]} come out to the printed digits, {count[CLOSE]} are close, "
         f"{count[DIFFERS]} differ and {count[NOT_REPRODUCIBLE]} cannot be computed from the release. Of {statements} "
-        f"comparative statements, {count[HOLDS]} hold, {count[PARTLY]} hold in part, and {count[NOT_SUPPORTED]} are "
-        f"not supported by the released losses."
+        f"comparative statements, {count[HOLDS]} hold, {count[PARTLY]} hold in part, {count[NOT_SUPPORTED]} are not "
+        f"supported by the released losses and {count[FAILS]} {'does' if count[FAILS] == 1 else 'do'} not hold."
     )
 
 
@@ -69,7 +70,7 @@ def _coefficients(tables: Mapping[str, ResultTable]) -> str:
     held, optimum, statements = tables["saturation_held"], tables["saturated_optimum"], tables["claims"]
     hash_held = [c for c in held.cells if c.row == "HASH"]
     maxima = ", ".join(f"{optimum.cell(r, 'e_max').ours:.0f}" for r in printed.ROUTERS.values())
-    unsupported = [c.row for c in statements.cells if c.verdict == NOT_SUPPORTED]
+    unsupported = [c.row for c in statements.cells if c.verdict in (NOT_SUPPORTED, FAILS)]
     listed = "; ".join(f"“{row}”" for row in unsupported)
     return (
         f"The six printed coefficients are not the optimum on the released runs (E_max there: {maxima}), yet fit them "
@@ -111,9 +112,9 @@ def _limits(tables: Mapping[str, ResultTable]) -> str:
 
 
 TONES = {v.MATCHES: "good", v.CLOSE: "near", v.DIFFERS: "bad", v.NOT_REPRODUCIBLE: "none", v.HOLDS: "good",
-         v.PARTLY: "near", v.NOT_SUPPORTED: "bad", v.OURS: "mine"}  # fmt: skip
+         v.PARTLY: "near", v.NOT_SUPPORTED: "bad", v.FAILS: "bad", v.OURS: "mine"}  # fmt: skip
 MARKS = {v.MATCHES: "✓", v.CLOSE: "≈", v.DIFFERS: "✗", v.NOT_REPRODUCIBLE: "–", v.HOLDS: "✓", v.PARTLY: "≈",
-         v.NOT_SUPPORTED: "✗", v.OURS: ""}  # fmt: skip
+         v.NOT_SUPPORTED: "✗", v.FAILS: "✗", v.OURS: ""}  # fmt: skip
 TITLE = "Unified Scaling Laws for Routed Language Models, recomputed"
 LEAD = (
     "Every table of Clark et al. (2022) that its released losses allow, printed beside ours, with a verdict and the "
@@ -159,8 +160,8 @@ def _rules() -> list[str]:
         "– not reproducible from the release: the runs it rests on were not published.",
         "In each cell the printed number stands above ours, which has one digit more. RMSLE and slopes are in log10 "
         "of the loss; RMSE is in nats.",
-        "Statements hold, hold in part (at least three quarters of the cases) or are not supported; blue cells are "
-        "ours alone.",
+        "Statements hold, hold in part (at least three quarters of the cases), are not supported, or do not hold; blue "
+        "cells are ours alone.",
     ]
 
 

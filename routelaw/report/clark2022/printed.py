@@ -165,6 +165,7 @@ CORRECTIONS = (
     "N_c = 10^(−d/a), and without logarithms L = 10^d · N^a · E^(b + c·log N).",
     "Kaplan et al.'s L(N, S) does not imply one slope in log N for all S, so a slope that moves with S does not "
     "refute it by itself.",
+    "B_crit falls as the loss rises, B_*/L^(1/α_B), so S_min = S/(1 + B_*/(B·L^(1/α_B))); not B_c/(B·L^(−α_B)).",
     "Six S-BASE 25M runs (54, 55, 56, 57, 66, 67 of the release) cannot be what their labels say. Read as the "
     "shared-decision ablation they fall in place; this is an inference, and no fit uses them.",
 )

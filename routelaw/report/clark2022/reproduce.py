@@ -19,7 +19,7 @@ from pathlib import Path
 
 from routelaw.errors import InputError
 from routelaw.figures import all_figures
-from routelaw.figures.figure import CannotDraw
+from routelaw.figures.figure import CannotDraw, Figure
 from routelaw.report.clark2022 import BUILDERS, TOGETHER
 from routelaw.report.clark2022.counts import RELEASED_RUNS
 from routelaw.report.clark2022.pages import build_page, findings, totals
@@ -83,9 +83,14 @@ def reproduce(data: Path | None, out: Path, *, force: bool = False, workers: int
     yield ReportProgress(total, total, "page", {**summary, "page": str(Path(out) / "index.html")})
 
 
+def _figures() -> list[Figure]:
+    """Those of runs that were released; what was not is listed on the page by itself."""
+    return [figure for figure in all_figures() if figure.released]
+
+
 def _groups() -> list[tuple[BuildTask, ...]]:
     """What one process does in one go: the groups that share work first, then every other task by itself."""
-    figures = {figure.name: BuildTask("figure", figure.name) for figure in all_figures()}
+    figures = {figure.name: BuildTask("figure", figure.name) for figure in _figures()}
     tasks = {**figures, **{name: BuildTask("table", name) for name in BUILDERS}}
     groups = [tuple(tasks.pop(name) for name in names if name in tasks) for names in TOGETHER]
     return [*groups, *((task,) for task in tasks.values())]
@@ -155,8 +160,8 @@ def _one_thread_each() -> Iterator[None]:
 def _write(folder: Path, runs: RunTable, tables: dict[str, ResultTable], not_drawn: dict[str, str]) -> dict:
     for table in tables.values():
         write_csv(table, folder / "tables")
-    figures = [figure for figure in all_figures() if figure.name not in not_drawn]
-    undrawn = [(f.title, not_drawn[f.name]) for f in all_figures() if f.name in not_drawn]
+    figures = [figure for figure in _figures() if figure.name not in not_drawn]
+    undrawn = [(f.title, not_drawn[f.name]) for f in _figures() if f.name in not_drawn]
     pictures = [_picture(folder, figure) for figure in figures]
     (folder / "index.html").write_text(build_page(runs, tables, pictures, undrawn), encoding="utf-8")
     summary = {

@@ -14,6 +14,7 @@ from typing import Literal
 from routelaw.fitting.claims import (
     CLOSE,
     DIFFERS,
+    FAILS,
     HOLDS,
     MATCHES,
     NOT_SUPPORTED,
@@ -25,8 +26,8 @@ from routelaw.fitting.claims import (
 
 NOT_REPRODUCIBLE = "not reproducible from the release"
 OURS = "ours"
-VERDICTS = (MATCHES, CLOSE, DIFFERS, NOT_REPRODUCIBLE, HOLDS, PARTLY, NOT_SUPPORTED, OURS)
-"""The first four judge numbers, the next three statements; `ours` marks results without a printed counterpart."""
+VERDICTS = (MATCHES, CLOSE, DIFFERS, NOT_REPRODUCIBLE, HOLDS, PARTLY, NOT_SUPPORTED, FAILS, OURS)
+"""The first four judge numbers, the next four statements; `ours` marks results without a printed counterpart."""
 
 M, B = 1e6, 1e9
 Layout = Literal["matrix", "list"]

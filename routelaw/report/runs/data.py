@@ -6,6 +6,7 @@ Every run of a source becomes one row, evaluated or not: what the run table show
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -131,11 +132,14 @@ def _mean_drop(row: dict[str, Any]) -> float | None:
     return sum(shares) / len(shares) if shares else None
 
 
-def one_recipe(table: RunTable, specs: dict[str, RunSpec]) -> tuple[RunTable, tuple[str, ...]]:
+def one_recipe(
+    table: RunTable, specs: dict[str, RunSpec], varies: Sequence[str] = ("seed",)
+) -> tuple[RunTable, tuple[str, ...]]:
     """The runs whose losses may be compared: of one corpus, and of one recipe where a model was trained under several.
 
     A table has no columns for corpus, learning rate or batch, so runs that differ there would count as seeds of one
-    model. A recipe that goes with the size is left alone: only the same model under two of them is a conflict.
+    model. A recipe that goes with the size is left alone: only the same model under two of them is a conflict. Fields
+    of training that may vary are no part of the recipe.
     """
     data = {i: (s.corpus, s.model.vocabulary, s.model.sequence_length) for i, s in specs.items()}
     usual = _commonest(list(data.values()))
@@ -146,7 +150,7 @@ def one_recipe(table: RunTable, specs: dict[str, RunSpec]) -> tuple[RunTable, tu
             f"{_runs(len(other_data))} of another corpus, vocabulary or sequence length: their losses cannot be "
             f"compared with those of the {len(data) - len(other_data)} others."
         )
-    recipes = {i: _recipe(s) for i, s in specs.items() if i not in other_data}
+    recipes = {i: _recipe(s, varies) for i, s in specs.items() if i not in other_data}
     usual_recipe = _commonest(list(recipes.values()))
     under: dict[str, set[str]] = {}
     for i, recipe in recipes.items():
@@ -163,8 +167,8 @@ def one_recipe(table: RunTable, specs: dict[str, RunSpec]) -> tuple[RunTable, tu
     return replace(table, frame=table.frame[~table.frame["run_id"].isin(left)]), tuple(said)
 
 
-def _recipe(spec: RunSpec) -> str:
-    return str({k: v for k, v in sorted(meaning_of(spec.train).items()) if k != "seed"})
+def _recipe(spec: RunSpec, varies: Sequence[str]) -> str:
+    return str({k: v for k, v in sorted(meaning_of(spec.train).items()) if k not in varies})
 
 
 def _model(spec: RunSpec) -> str:

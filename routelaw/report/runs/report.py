@@ -6,7 +6,8 @@ Sources stand apart from each other: a store's own runs first, then every import
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +23,13 @@ from routelaw.report.runs.data import OWN, ReportData, RunRow, read_report_data,
 from routelaw.report.runs.paper_figures import draw_paper_figures
 from routelaw.report.runs.sections import Source, imported_section, own_sections
 from routelaw.report.runs.static_figures import draw_static_figures
+from routelaw.report.runs.studies import FOLDER, report_studies
 from routelaw.report.runs.tables import run_table_data, summary_of, write_tables
-from routelaw.report.runs.training import curve_data, evenly, heat_map_data, sampled_log, technique_keys
+from routelaw.report.runs.training import Log, curve_data, evenly, heat_map_data, sampled_log, technique_keys
+from routelaw.report.runs.transfer import transfer_of, write_transfer_tables
 from routelaw.runs.folders import LOG
 from routelaw.runs.store import Store
-from routelaw.specs.names import nearest_hint
+from routelaw.specs.names import known_study, nearest_hint
 
 DEFAULT_TARGET = "loss_validation"
 STEPS_EACH = 4
@@ -42,10 +45,12 @@ def report_steps(
     law: Law | None = None,
     own_laws: Sequence[Law] = (),
     target: str = DEFAULT_TARGET,
+    studies: Sequence[str] = (),
 ) -> Iterator[ReportProgress]:
     """Write everything to `out`, telling after each part how far it is. A failure leaves nothing behind."""
     if law is not None:
         check_selectable(law)
+    studies = list(dict.fromkeys(known_study(name) for name in studies))
     with report_folder(out, force=force) as folder:
         sources_data = read_report_data(path)
         total = STEPS_EACH * len(sources_data) + 1
@@ -54,17 +59,21 @@ def report_steps(
         for place, report_data in enumerate(sources_data):
             name = _place(report_data, place)
             yield ReportProgress(done, total, f"fitting laws to {report_data.source}")
-            source = _source(report_data, name, target, law, own_laws)
+            source, logs = _source(report_data, name, target, law, own_laws)
             yield ReportProgress(done + 1, total, f"tables of {report_data.source}")
             for kind in ("tables", "figures"):
                 (folder / kind / name).mkdir(parents=True)
             tables = write_tables(source.rows, source.analysis, folder / "tables" / name)
+            tables += write_transfer_tables(source.transfer, folder / "tables" / name)
             yield ReportProgress(done + 2, total, f"figures of {report_data.source}")
             figures = draw_static_figures(source, folder / "figures" / name)
             yield ReportProgress(done + 3, total, f"figures of the paper from {report_data.source}")
             comparable = report_data.comparable if source.analysis else None
             paper_figures = draw_paper_figures(comparable, source.target, folder / "figures" / name)
-            sources.append(source.with_files(tables, figures, paper_figures))
+            address = source.address("figures", FOLDER)
+            wanted = _studies(path, report_data, sources_data, studies)
+            judged = report_studies(wanted, report_data, source.target, logs, folder / address, address)
+            sources.append(replace(source.with_files(tables, figures, paper_figures), studies=judged))
             done += STEPS_EACH
         yield ReportProgress(done, total, "the page")
         write_atomically(_page(path, sources).encode(), folder / "index.html")
@@ -79,26 +88,39 @@ def _place(report_data: ReportData, nth: int) -> str:
     return f"{re.sub(r'[^a-z0-9]+', '-', report_data.name.lower()).strip('-') or 'table'}-{nth}"
 
 
-def _source(report_data: ReportData, place: str, target: str, law: Law | None, own_laws: Sequence[Law]) -> Source:
+def _studies(path: Path, report_data: ReportData, every: Sequence[ReportData], asked: Sequence[str]) -> Sequence[str]:
+    """Those asked for, or those that the store was made for: of its own runs, which imported tables are not."""
+    if report_data.name != OWN and any(each.name == OWN for each in every):
+        return ()
+    return asked or (Store(path).studies() if path.is_dir() else ())
+
+
+def _source(
+    report_data: ReportData, place: str, target: str, law: Law | None, own_laws: Sequence[Law]
+) -> tuple[Source, Mapping[str, Log]]:
+    """And the logs of its runs."""
     rows = rows_of(report_data)
     read = (rows[i] for i in evenly(len(rows), MOST_LOGS))
     with without_collection():
         logs = {row.run_id: sampled_log(row.folder / LOG) for row in read if row.folder is not None}
-    used, analysis = target, None
+    used, analysis, transfer = target, None, None
     if report_data.comparable is not None:
         used = _target(report_data, target)
         analysis = analyse(report_data.comparable, used, law=law, own_laws=own_laws)
+        transfer = transfer_of(report_data.comparable, analysis)
     looks = analysis.looks if analysis else {}
-    return Source(
+    source = Source(
         report_data,
         place,
         rows,
         used,
         target,
         analysis,
+        transfer,
         curve_data(rows, report_data.table, used, logs, technique_keys(analysis), looks),
         heat_map_data(rows, logs),
     )
+    return source, logs
 
 
 def _target(report_data: ReportData, target: str) -> str:
@@ -144,11 +166,13 @@ def write_report(
     law: str | Law | None = None,
     own_laws: Sequence[Law] = (),
     target: str = DEFAULT_TARGET,
+    studies: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Write the report on a store or a table of losses to the folder `out`: index.html, figures/ and tables/.
 
     Returns its summary: `page` is the file to open, `sources` what was found. `law` is the one selected for the page
     (the simplest that none clearly beats, unless given); `own_laws` join those of the package; `force` replaces files.
+    `studies` are those of the paper to judge: "k", "seeds" …; unless given, those whose sweep files the store is of.
 
     >>> rl.write_report("runs", "report")["page"]
     'report/index.html'
@@ -156,6 +180,8 @@ def write_report(
     path = runs.path if isinstance(runs, Store) else Path(runs)
     selected = None if law is None else get_law(law)
     summary: dict[str, Any] = {}
-    for step in report_steps(path, Path(out), force=force, law=selected, own_laws=own_laws, target=target):
+    for step in report_steps(
+        path, Path(out), force=force, law=selected, own_laws=own_laws, target=target, studies=studies
+    ):
         summary = step.summary
     return summary

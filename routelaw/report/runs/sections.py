@@ -6,15 +6,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from routelaw.fitting.transfer import Transfer
 from routelaw.report.page import Block, Heading, Interactive, Section, Text
 from routelaw.report.runs import charts
+from routelaw.report.runs.advice import advice_blocks
 from routelaw.report.runs.analysis import Analysis
 from routelaw.report.runs.chart_data import explorer_data
 from routelaw.report.runs.data import OWN, ReportData, RunRow
 from routelaw.report.runs.law_text import law_blocks, ranking_grid
 from routelaw.report.runs.paper_figures import PaperFigures, paper_figure_blocks
+from routelaw.report.runs.studies import ReportedStudy, study_section
 from routelaw.report.runs.summary import comparison_text, facts, gains, scale, trained
 from routelaw.report.runs.training import HeatMaps
+from routelaw.report.runs.transfer import transfer_blocks
 
 Parts = list[tuple[str, str, list[Block]]]
 """(title, anchor, blocks)."""
@@ -34,10 +38,14 @@ class Source:
     """The loss that the report was asked for."""
     analysis: Analysis | None = None
     """None while no run has been evaluated."""
+    transfer: Transfer | None = None
+    """The law on each corpus; None where there is one corpus only."""
     curves: dict[str, Any] | None = None
     """Training curves as the page draws them; None where no run has one."""
     maps: HeatMaps = field(default_factory=lambda: HeatMaps(None, 0))
     """Load of experts over training."""
+    studies: Sequence[ReportedStudy] = ()
+    """Of the paper: those that a sweep here said it was, or that were asked for."""
     tables: Sequence[str] = field(default=())
     figures: Sequence[str] = field(default=())
     paper_figures: PaperFigures = field(default_factory=PaperFigures)
@@ -90,11 +98,18 @@ def _parts(source: Source) -> Parts:
         over = "experts" if analysis.points else "size"
         parts.insert(0, (f"Loss against {over}", source.anchor("losses"), _losses(source, analysis)))
         parts += [
+            ("Advice", source.anchor("advice"), advice_blocks(source)),
             ("Explorer", source.anchor("explorer"), _explorer(source, analysis)),
             ("Laws compared", source.anchor("laws"), _laws(source, analysis)),
             ("Effective parameters", source.anchor("effective"), _effective(source, analysis)),
             ("The slope in log E", source.anchor("slopes"), _slopes(source, analysis)),
+            (
+                "Transfer",
+                source.anchor("transfer"),
+                transfer_blocks(source.transfer, analysis, source.anchor("transfer")),
+            ),
         ]
+    parts = [*(study_section(each, source.anchor("study")) for each in source.studies), *parts]
     parts.append(("Training curves", source.anchor("curves"), _curves(source)))
     if source.report_data.name == OWN:
         parts.append(("Expert load and drops", source.anchor("load"), _load(source)))

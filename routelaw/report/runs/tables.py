@@ -202,6 +202,8 @@ def _of(source: Source) -> dict[str, Any]:
         "tables": [source.address("tables", name) for name in source.tables],
         "figures": [source.address("figures", name) for name in source.figures],
     }
+    if source.studies:
+        content["studies"] = [study.as_dict() for study in source.studies]
     if analysis is None:
         return content
     return content | {

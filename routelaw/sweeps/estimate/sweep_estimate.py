@@ -7,17 +7,18 @@ steps of it (trial.py), else by arithmetic, which is rough.
 from __future__ import annotations
 
 import heapq
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from routelaw.costs.memory import Footprint
 from routelaw.costs.step_time import known_device
-from routelaw.formatting import byte_size
+from routelaw.formatting import byte_size, duration
 from routelaw.runs.store import Store
+from routelaw.specs.run import describe
 from routelaw.specs.sizes import size_label
 from routelaw.sweeps.estimate.memory_check import AvailableMemory, RequiredMemory, available_memory, memory_error
 from routelaw.sweeps.estimate.time_estimator import ARITHMETIC, Notice, Shape, StepTime, TimeEstimator, evaluated_tokens
@@ -73,6 +74,23 @@ class SweepEstimate:
     """Price of one device for an hour."""
     here: bool = True
     """False for a device known by name alone."""
+    without_layout: tuple[tuple[PlannedRun, str], ...] = ()
+    """Runs that no layout of their devices is found for, and why. They are in none of the totals."""
+
+    @property
+    def missing(self) -> list[Path]:
+        """Corpora that are not there."""
+        runs = [each.run for each in self.runs] + [run for run, _ in self.without_layout]
+        return list(dict.fromkeys(path for run in runs for path in run.missing))
+
+    @property
+    def tokens(self) -> int:
+        """Of all runs, those in the store included."""
+        return sum(tokens_of(each.run) for each in self.runs)
+
+    @property
+    def training_flops(self) -> float:
+        return sum(each.training_flops for each in self.runs)
 
     @property
     def left(self) -> list[RunEstimate]:
@@ -104,21 +122,51 @@ class SweepEstimate:
         return sum(run.checkpoint * run.run.execution.keep for run in self.left)
 
     def sentences(self) -> list[str]:
+        return [*self._totals(), *self._about_layouts(), *self._about_corpora()]
+
+    def _totals(self) -> list[str]:
         done = len(self.runs) - len(self.left)
         if not self.left:
-            return ["All of its runs are in the store: nothing is left to do."]
-        clock = timedelta(seconds=round(self.wall_seconds))
+            return ["All of its runs are in the store: nothing is left to do."] if self.runs else []
         cost = "" if self.cost is None else f", {self.cost:,.2f} at {self.price:,.2f} an hour"
         there = f", {done} are there" if done else ""
         lines = [
-            f"{len(self.left)} runs to do{there}: {clock} with {self.jobs} at a time on {self.device}, "
-            f"{self.device_hours:.3g} device hours{cost}; checkpoints of {byte_size(self.checkpoint_bytes)}."
+            f"{len(self.left)} runs to do{there}: {duration(self.wall_seconds)} with {self.jobs} at a time on "
+            f"{self._devices}, {self.device_hours:.3g} device hours{cost}; "
+            f"checkpoints of {byte_size(self.checkpoint_bytes)}.",
+            f"The {len(self.runs)} runs see {self.tokens:.3g} tokens and take {self.training_flops:.2g} FLOPs.",
         ]
         if self.rough:
             alone = ", and for a run that shares its device with none" if self.share < 1 else ""
             better = ": --measure times a few steps of every shape" if self.here else ""
             lines.append(f"Times by arithmetic are rough (a third off is usual){alone}{better}.")
         return lines + ([problem] if (problem := too_large(self)) else [])
+
+    @property
+    def _devices(self) -> str:
+        """With how many a run takes, where those are several."""
+        few, many = (kind(run.devices for run in self.left) for kind in (min, max))
+        return self.device if many == 1 else f"{few if few == many else f'{few} to {many}'} × {self.device}"
+
+    def _about_layouts(self) -> list[str]:
+        """Which runs the totals leave out, each with its reason."""
+        if not self.without_layout:
+            return []
+        count = len(self.without_layout)
+        head = f"No layout is found for {count} of {len(self.runs) + count} runs, which are in none of these totals:"
+        return [head, *(f"  {describe(run.spec)}: {why}" for run, why in self.without_layout)]
+
+    def _about_corpora(self) -> list[str]:
+        """What is not known without them."""
+        if not self.missing:
+            return []
+        names = ", ".join(os.path.normpath(path) for path in self.missing)
+        lines = [
+            f"Not there: {names}. Estimated from the specs alone, with evaluations of execution.evaluate_tokens each."
+        ]
+        if any(each.run.run_id is None for each in self.runs):
+            lines.append("A run's id contains its corpus, so which of the runs the store holds is not known.")
+        return lines
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -130,19 +178,40 @@ class SweepEstimate:
             "rough": self.rough,
             "checkpoint_bytes": self.checkpoint_bytes,
             "too_large": too_large(self),
+            "tokens": self.tokens,
+            "training_flops": self.training_flops,
+            "missing_corpora": [os.path.normpath(path) for path in self.missing],
             "runs": [_row(run) for run in self.runs],
+            "without_layout": [{**_named(run), "reason": why} for run, why in self.without_layout],
         }
 
 
-def _row(run: RunEstimate) -> dict[str, Any]:
-    spec = run.run.spec
+def tokens_of(run: PlannedRun) -> int:
+    """Tokens that a whole run sees."""
+    return run.spec.tokens_after(run.spec.train.steps)
+
+
+def _named(run: PlannedRun) -> dict[str, Any]:
+    """What a run is, as far as a list of runs says it."""
+    spec = run.spec
     return {
-        "run_id": spec.run_id,
+        "run_id": run.run_id,
         "router": spec.router.name,
         "size": size_label(spec.counts.active_params),
         "experts": spec.router.experts,
         **asdict(spec.counts),
+        "tokens": tokens_of(run),
+    }
+
+
+def _row(run: RunEstimate) -> dict[str, Any]:
+    execution = run.run.execution
+    return {
+        **_named(run.run),
         "training_flops": run.training_flops,
+        "layout": asdict(execution.processes),
+        "devices": run.devices,
+        "micro_batches": execution.micro_batches,
         "memory": {**asdict(run.memory), "total": run.memory.total},
         "need": asdict(run.required),
         "seconds": run.seconds,
@@ -157,7 +226,8 @@ def too_large(estimate: SweepEstimate) -> str | None:
     for run in ordered:
         spec = run.run.spec
         experts = f" E={spec.router.experts}" if spec.routed_blocks else ""
-        name = f"{spec.router.name} {size_label(spec.counts.active_params)}{experts} ({spec.run_id})"
+        known = f" ({run.run.run_id})" if run.run.run_id else ""
+        name = f"{spec.router.name} {size_label(spec.counts.active_params)}{experts}{known}"
         problem = memory_error(
             name, run.memory, run.required, estimate.available, jobs=estimate.jobs, experts=spec.router.experts
         )
@@ -176,10 +246,12 @@ def estimate_sweep(
     device_name: str | None = None,
     plugins: Sequence[Path] = (),
     notice: Notice = lambda done, total: None,
+    without_layout: tuple[tuple[PlannedRun, str], ...] = (),
 ) -> SweepEstimate:
     """Estimate the runs on this machine, or by arithmetic on a device by name that is not here, one run on each.
 
-    `measure` takes trial steps, some seconds for each shape; `notice` hears how many of how many are done.
+    Their layouts are chosen before (chosen_layout.py); `without_layout` are runs that none was found for. `measure`
+    takes trial steps, some seconds for each shape; `notice` hears how many of how many are done.
     """
     elsewhere = known_device(device_name) if device_name else None
     gpu = machine.device == "cuda" if elsewhere is None else elsewhere.gpu
@@ -199,13 +271,14 @@ def estimate_sweep(
         available,
         price,
         elsewhere is None,
+        without_layout,
     )
 
 
 def _estimate(
     pacing: TimeEstimator, run: PlannedRun, paces: Mapping[Shape, StepTime], share: float, price: float | None
 ) -> RunEstimate:
-    devices = run.execution.layout.world if pacing.gpu else 1
+    devices = run.execution.processes.world if pacing.gpu else 1
     known = (run, pacing.memory(run), pacing.required(run), devices, checkpoint := pacing.checkpoint(run))
     if pacing.store.ended(run.spec.run_id):
         return RunEstimate(*known, 0.0, DONE, None if price is None else 0.0)

@@ -19,8 +19,9 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from routelaw.corpus.shards import open_corpus
+from routelaw.costs.layouts import Cluster, crossings_of, step_seconds
 from routelaw.costs.memory import Footprint, footprint_of
-from routelaw.costs.step_time import Device, compute_time
+from routelaw.costs.step_time import NODE, Device, compute_time
 from routelaw.errors import InputError
 from routelaw.runs.folders import EVALUATIONS, read_lines
 from routelaw.runs.store import Store, StoredRun
@@ -37,7 +38,8 @@ if TYPE_CHECKING:
 MEASURED, TRIAL, ARITHMETIC = "measured here", "trial steps", "arithmetic"
 """Finished runs of the same shape on the same device; a few real steps; a count of operations (rough)."""
 SAVE_RATE = 150e6
-"""Bytes per second of a checkpoint: written, hashed and flushed. 400 MB took 2.5 s on the disk of a cloud machine."""
+"""Bytes per second of a checkpoint: written, hashed and flushed. 400 MB took 2.5 s on the disk of a cloud machine.
+Machines are taken to write their parts side by side."""
 ALONE = Layout().name
 NEWEST = 3
 """Finished runs of a shape that are looked at."""
@@ -91,7 +93,8 @@ class StepTime:
         evaluations, saves = (ceil(steps / every) for every in (execution.evaluate_every, execution.save_every))
         saves -= execution.keep == 0
         evaluating = evaluations * evaluated_tokens * self.token_seconds
-        return self.build_seconds + steps * self.step_seconds + evaluating + saves * checkpoint / SAVE_RATE
+        saving = saves * checkpoint / (SAVE_RATE * ceil(execution.processes.world / NODE))
+        return self.build_seconds + steps * self.step_seconds + evaluating + saving
 
     def scaled(self, factor: float) -> StepTime:
         return replace(self, step_seconds=factor * self.step_seconds, token_seconds=factor * self.token_seconds)
@@ -227,17 +230,23 @@ def _mean_seconds(work: Callable[[], object], at_least: float, gpu: bool) -> flo
     return (time.perf_counter() - begun) / calls
 
 
-def arithmetic_pace(run: PlannedRun, memory: Footprint, device: Device) -> StepTime:
+def arithmetic_pace(run: PlannedRun, memory: Footprint, device: Device, precision: str = "float32") -> StepTime:
     """`memory` is that of a process's part of the batch in one piece, nothing recomputed: what is moved depends on
-    neither. Recomputation does the blocks' products once more. What processes send each other is not in it."""
+    neither. Recomputation does the blocks' products once more. What processes send each other is in it where the
+    device's links are known (costs/layouts.py)."""
     from routelaw.training.compiling import obstacle_to_compiling
 
-    layout = run.execution.layout
+    layout = run.execution.processes
     compiled = run.execution.compile != "off" and not obstacle_to_compiling(run.spec, run.execution)
     step = compute_time(run.spec, run.execution.micro_batches, memory, device, layout, compiled)
     begin = COMPILED_BEGIN if device.gpu and compiled else 0.0
     again = step.tokens * step.split_flops / device.flops(step.split_width) if run.execution.recompute else 0.0
-    return StepTime(step.total + again, step.forward_per_token / layout.batch, begin, ARITHMETIC)
+    seconds = step.total + again
+    if layout.world > 1 and device.link:
+        cluster = Cluster.of(device, layout.world)
+        sent = crossings_of(run.spec, layout, run.execution.micro_batches, cluster, precision)
+        seconds = step_seconds(seconds, sent)
+    return StepTime(seconds, step.forward_per_token / layout.batch, begin, ARITHMETIC)
 
 
 Notice = Callable[[int, int], None]
@@ -269,7 +278,7 @@ class TimeEstimator:
         execution, precision = run.execution, self.precision(run)
         where = torch.device("cuda" if self.gpu else "cpu")
         way = resolve_compile_mode(run.spec, execution, where, TYPES.get(precision, TYPES["float32"]))
-        pieces, layout = execution.micro_batches, execution.layout.name
+        pieces, layout = execution.micro_batches, execution.processes.name
         return shape_of(run.spec, pieces, precision, layout, way, execution.recompute)
 
     def memory(self, run: PlannedRun) -> Footprint:
@@ -289,7 +298,7 @@ class TimeEstimator:
         """What all its processes need on the host, and one on its GPU."""
         shared = self.machine.jobs > len(set(self.machine.devices))
         one = required_memory(self.memory(run), self.gpu, shared, self.floor)
-        return RequiredMemory(one.device, one.host * run.execution.layout.world)
+        return RequiredMemory(one.device, one.host * run.execution.processes.world)
 
     def here(self, measure: bool, plugins: Sequence[Path], notice: Notice) -> dict[Shape, StepTime]:
         """On this machine."""
@@ -318,7 +327,7 @@ class TimeEstimator:
 
         families: dict[Shape, list[Shape]] = {}
         for shape, run in self.example.items():
-            alone = run.execution.layout.world == 1  # trials are of one process
+            alone = run.execution.processes.world == 1  # trials are of one process
             if alone and shape not in known and fits(self.required(run), self.available):
                 families.setdefault(shape.family, []).append(shape)
         for family in families.values():
@@ -341,17 +350,24 @@ class TimeEstimator:
         if not unknown:
             return {}
         device = elsewhere or device_here(self.machine.device, self.machine.threads, unknown[0].precision)
-        paces = {shape: arithmetic_pace(run, self.moved(run), device) for shape, run in self.example.items()}
+        paces = {
+            shape: arithmetic_pace(run, self.moved(run), device, shape.precision) for shape, run in self.example.items()
+        }
         ratios = [pace.step_seconds / paces[shape].step_seconds for shape, pace in known.items()]
         scale = median(ratios) if ratios else 1.0
         return {shape: paces[shape].scaled(scale) for shape in unknown}
 
 
 def evaluated_tokens(run: PlannedRun) -> int:
-    """Tokens of one evaluation, over all its corpora: whole windows, as many as asked for and there are."""
+    """Tokens of one evaluation, over all its corpora: whole windows, as many as asked for and there are. A corpus that
+    is not there counts as large enough."""
     length = run.spec.model.sequence_length
     most = run.execution.evaluate_tokens // length
-    return sum(max(1, min(_held_out(path) // length, most)) * length for path in (run.corpus, *run.others.values()))
+
+    def windows(path: Path) -> int:
+        return most if path in run.missing else min(_held_out(path) // length, most)
+
+    return sum(max(1, windows(path)) * length for path in (run.corpus, *run.others.values()))
 
 
 @cache

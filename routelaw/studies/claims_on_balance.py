@@ -12,13 +12,14 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from experiments.miniature.analysis.study import WEIGHTS, Study, parts_of
 from routelaw.figures.style import router_label
 from routelaw.fitting.claims import FAILS, HOLDS, NOT_TRAINED, OPEN, Claim, Effect, Outcome, student
 from routelaw.fitting.intervals import DEFAULT_LEVEL
 from routelaw.fitting.matched_runs import PERCENT, VALIDATION
 from routelaw.fitting.noise import NoiseFloor
 from routelaw.laws.law import Array
+from routelaw.runs.variants import parts_of
+from routelaw.studies.study_runs import WEIGHT_DEFAULTS, WEIGHTS, StudyRuns
 
 LOSS, EXCESS, DROPS = f"log_{VALIDATION}", "oversubscribed", "dropped"
 CROSSED = "rl-r"
@@ -34,18 +35,25 @@ STEADY = "s-base"
 NO_SEEDS = "no model was trained with several seeds"
 
 
-def weighted(study: Study) -> pd.DataFrame:
+def weighted(runs: StudyRuns) -> pd.DataFrame:
     """Runs of which nothing but balance and entropy weights was varied, with the loss and how tokens were spread."""
-    rows = study.usual_shape
+    rows = runs.usual_shape
     rows = rows[rows["balance"].notna() & rows["variant"].map(lambda v: set(parts_of(v)) <= WEIGHTS)]
-    return rows.assign(**{name: rows["run_id"].map(study.spreads[name]).astype(float) for name in (EXCESS, DROPS)})
+    rows = rows[_is_usual(rows, "policy")]
+    return rows.assign(**{name: rows["run_id"].map(runs.spreads[name]).astype(float) for name in (EXCESS, DROPS)})
 
 
-def by_balance(study: Study, column: str = LOSS) -> pd.DataFrame:
+def _is_usual(rows: pd.DataFrame, weight: str) -> pd.Series:
+    """Where a weight is the technique's usual one: that of the runs without a variant, or its default."""
+    plain = rows[rows["variant"] == ""].groupby("router")[weight].first()
+    usual = rows["router"].map(plain).fillna(rows["router"].map(WEIGHT_DEFAULTS[weight])).astype(float)
+    return rows[weight].isna() | np.isclose(rows[weight].astype(float), usual)
+
+
+def by_balance(runs: StudyRuns, column: str = LOSS) -> pd.DataFrame:
     """A column by (router, size, E) and balance weight, at the usual entropy weight; seeds averaged."""
-    rows = weighted(study)
-    usual_entropy = rows[rows["variant"] == ""].groupby("router")["entropy"].first()
-    usual = rows["entropy"].isna() | np.isclose(rows["entropy"], rows["router"].map(usual_entropy).astype(float))
+    rows = weighted(runs)
+    usual = _is_usual(rows, "entropy")
     return rows[usual].groupby([*PLACE, "balance"])[column].mean().unstack("balance")
 
 
@@ -54,44 +62,45 @@ def varied(table: pd.DataFrame) -> pd.DataFrame:
     return table[table.notna().sum(axis=1) > 2]
 
 
-def crosses(study: Study, column: str = LOSS) -> dict[tuple[str, int], pd.DataFrame]:
+def crosses(runs: StudyRuns, column: str = LOSS) -> dict[tuple[str, int], pd.DataFrame]:
     """By (size, E) where both weights were varied: a column of RL-R, a row for each entropy weight, a column for each
     balance weight that has several of them."""
-    rows = weighted(study)
+    rows = weighted(runs)
     found = {}
-    for (size, experts), own in rows[rows["router"] == CROSSED].groupby(["size", "experts"]):
+    for place, own in rows[rows["router"] == CROSSED].groupby(["size", "experts"]):
+        size, experts = place  # pyrefly: ignore
         grid = own.groupby(["entropy", "balance"])[column].mean().unstack("balance")
         grid = grid.loc[:, grid.notna().sum() > 1]
         if grid.shape[0] > 1 and grid.shape[1] > 1:
-            found[str(size), int(experts)] = grid
+            found[str(size), int(experts)] = grid  # pyrefly: ignore
     return found
 
 
-def spread_noise(study: Study, routers: Sequence[str], size: str, experts: int) -> tuple[float, int] | None:
+def spread_noise(runs: StudyRuns, routers: Sequence[str], size: str, experts: int) -> tuple[float, int] | None:
     """Standard deviation of over-subscription over seeds, pooled over models of these routers and E, of the size whose
     seeds stand for this one, and its degrees of freedom; None where no such model has two seeds."""
-    rows = weighted(study)
-    rows = rows[rows["size"] == study.seeds_for(size)]
+    rows = weighted(runs)
+    rows = rows[rows["size"] == runs.seeds_for(size)]
     rows = rows[rows["router"].isin(routers) & (rows["experts"] == experts)].dropna(subset=[EXCESS])
     groups: list[Array] = [g.to_numpy(float) for _, g in rows.groupby([*PLACE, "variant"])[EXCESS] if len(g) > 1]
     freedom = sum(len(g) - 1 for g in groups)
     return (float(np.sqrt(sum(((g - g.mean()) ** 2).sum() for g in groups) / freedom)), freedom) if freedom else None
 
 
-def more_sensitive(router: str, study: Study) -> Outcome:
+def more_sensitive(router: str, runs: StudyRuns) -> Outcome:
     """At each size and E with several balance weights for both, the variance of log10 L over the weights that both
     have and the paper speaks of, 1e-3 to 1: the router's less S-BASE's, so that the seed noise in each cancels. Its
     interval comes from redrawing the losses with the seed noise (itself redrawn from its distribution). Holds if it
     lies above zero, does not hold if below. What no balance loss at all does is said beside."""
-    every = by_balance(study)
-    losses = every.loc[:, [LEAST <= weight <= MOST for weight in every.columns]]
+    every = by_balance(runs)
+    losses = every.loc[:, [LEAST <= float(weight) <= MOST for weight in every.columns]]
     pairs, noises = [], []
     for size, experts in sorted({(s, e) for r, s, e in losses.index if r == router}):
         if (STEADY, size, experts) in losses.index:
             both = losses.loc[[(router, size, experts), (STEADY, size, experts)]].dropna(axis="columns")
             if both.shape[1] > 2:
                 pairs.append(both.to_numpy())
-                noises.append(study.noise(size))
+                noises.append(runs.noise(size))
     if not pairs:
         return NOT_TRAINED
     rng = np.random.default_rng(0)
@@ -108,8 +117,8 @@ def more_sensitive(router: str, study: Study) -> Outcome:
         f"Over {pairs[0].shape[1]} weights the loss varies by {spread[0]:.2f} % ({name}) and {spread[1]:.2f} % "
         f"({router_label(STEADY)}), one sd.{_without(every, router)}"
     )
-    diverged = (study.table.frame["status"] == "diverged") & (study.table.frame["router"] == router)
-    lost = study.table.frame[diverged]["run_id"].nunique()
+    diverged = (runs.table.frame["status"] == "diverged") & (runs.table.frame["router"] == router)
+    lost = runs.table.frame[diverged]["run_id"].nunique()
     return effect, effect.verdict(), why + (f" {lost} runs of {name} diverged and are not counted." if lost else "")
 
 
@@ -134,23 +143,27 @@ def _variance_gap(losses: Array, noise: NoiseFloor, rng: np.random.Generator) ->
     return shaken[:, 0].var(axis=1, ddof=1) - shaken[:, 1].var(axis=1, ddof=1)
 
 
-def switch_less_even(study: Study) -> Outcome:
+def _at(table: pd.DataFrame, place: tuple[str, str, int]) -> pd.Series:
+    return table.loc[place]  # pyrefly: ignore
+
+
+def switch_less_even(runs: StudyRuns) -> Outcome:
     """Over-subscription (assignments beyond an even load of their group, as a share of all) of Switch less that of
     S-BASE, each at the balance weight that gives it the lowest loss, at the largest E with three weights or more for
     both. The interval is that of the spread over seeds of the two at this size and E, with their usual weights. Holds
     if it lies above zero, does not hold if below."""
-    losses, shares = varied(by_balance(study)), by_balance(study, EXCESS)
+    losses, shares = varied(by_balance(runs)), by_balance(runs, EXCESS)
     both = {(s, e) for r, s, e in losses.index if r == "switch"} & {(s, e) for r, s, e in losses.index if r == STEADY}
-    known = [place for place in both if all(shares.loc[(r, *place)].notna().sum() > 2 for r in ("switch", STEADY))]
+    known = [place for place in both if all(_at(shares, (r, *place)).notna().sum() > 2 for r in ("switch", STEADY))]
     if not known:
         return NOT_TRAINED if not both else "how tokens were spread was not recorded"
-    size, experts = max(known, key=lambda place: (place[1], study.active_params[place[0]]))
-    noise = spread_noise(study, ("switch", STEADY), size, experts)
+    size, experts = max(known, key=lambda place: (place[1], runs.active_params[place[0]]))
+    noise = spread_noise(runs, ("switch", STEADY), size, experts)
     if noise is None:
         return NO_SEEDS
-    own = {r: shares.loc[(r, size, experts)].dropna() for r in ("switch", STEADY)}
+    own = {r: _at(shares, (r, size, experts)).dropna() for r in ("switch", STEADY)}
     best = {r: losses.loc[(r, size, experts), share.index].idxmin() for r, share in own.items()}
-    gap = float(own["switch"][best["switch"]] - own[STEADY][best[STEADY]])
+    gap = float(own["switch"].at[best["switch"]] - own[STEADY].at[best[STEADY]])  # pyrefly: ignore
     effect = _of_seeds(gap, noise).scaled(100)
     said = "; ".join(
         f"{router_label(r)} {share[best[r]]:.1%} at {best[r]:g}, {share.min():.1%} to {share.max():.1%} over all"
@@ -159,17 +172,17 @@ def switch_less_even(study: Study) -> Outcome:
     return effect, effect.verdict(), f"{size} with E = {experts}: {said}."
 
 
-def entropy_unbalances(study: Study) -> Outcome:
+def entropy_unbalances(runs: StudyRuns) -> Outcome:
     """Over-subscription of RL-R with the highest entropy weight less that with the lowest, for every balance weight
     that was tried with several. Holds if one difference lies above zero with an interval (of the spread over seeds of
     RL-R at this size and E, with its usual weights) that allows for their number; does not hold if all 90 % intervals
     end below five percent of the assignments; else it cannot be told. The number shown is the largest difference."""
-    grids = crosses(study, EXCESS)
+    grids = crosses(runs, EXCESS)
     if not grids:
-        return "how tokens were spread was not recorded" if crosses(study) else NOT_TRAINED
-    noises = {place: spread_noise(study, (CROSSED,), *place) for place in grids}
+        return "how tokens were spread was not recorded" if crosses(runs) else NOT_TRAINED
+    noises = {place: spread_noise(runs, (CROSSED,), *place) for place in grids}
     raised = {
-        (place, float(weight)): (float(own.iloc[-1] - own.iloc[0]), noise)
+        (place, float(str(weight))): (float(own.iloc[-1] - own.iloc[0]), noise)
         for place, grid in grids.items()
         if (noise := noises[place]) is not None
         for weight, own in ((weight, own.dropna()) for weight, own in grid.items())

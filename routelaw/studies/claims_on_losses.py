@@ -9,18 +9,16 @@ from functools import lru_cache, partial
 import numpy as np
 import pandas as pd
 
-from experiments.miniature.analysis.laws import PAPER_LAW
-from experiments.miniature.analysis.study import PAPER_ROUTERS, Study
 from routelaw.errors import InputError
+from routelaw.figures.matched import PAPER_CUTOFF
+from routelaw.figures.seeds import spread_along
 from routelaw.figures.style import router_label
 from routelaw.fitting.claims import NOT_TRAINED, OPEN, Claim, Effect, Outcome, weakest
 from routelaw.fitting.fit import fit_law
 from routelaw.fitting.intervals import Draws, small_sample_stretch
 from routelaw.fitting.matched_runs import (
-    ALL_BUT_SEED,
     PERCENT,
     VALIDATION,
-    finished_runs,
     resample_sizes_and_runs,
     shared_effect,
     slope_effect,
@@ -28,27 +26,27 @@ from routelaw.fitting.matched_runs import (
 )
 from routelaw.fitting.points import select_points
 from routelaw.laws.law import Array
+from routelaw.studies.study_runs import PAPER_LAW, PAPER_ROUTERS, StudyRuns
 
 THREE_SEEDS = 1.693
 """Expected range of three normal values, in standard deviations."""
-PAPER_SPREAD = 0.02
-"""Nats: the paper's cut-off for a difference that means something."""
+PAPER_SPREAD = PAPER_CUTOFF
 DRAWS = 400
 PLACE = "section 5.1; table of coefficients"
 
 
-def routing_helps(study: Study) -> Outcome:
+def routing_helps(runs: StudyRuns) -> Outcome:
     """The mean gain over all E (dense loss over routed loss, in percent) is taken for each router and size, with the
     interval that seed noise gives it; the dense run's noise is shared by all E. Holds if the lowest of them is above
     zero; does not hold if one lies below with an interval that allows for their number."""
     groups = {
         (router, str(size)): gain.to_numpy()
-        for router in PAPER_ROUTERS
-        for size, gain in study.gains(router).groupby("size")
+        for router in runs.routers
+        for size, gain in runs.gains(router).groupby("size")
     }
     if not groups:
         return NOT_TRAINED
-    noises = {size: noise for _, size in groups if (noise := study.noise(size)) is not None}
+    noises = {size: noise for _, size in groups if (noise := runs.noise(size)) is not None}
     if not noises:
         return "no model was trained with several seeds, and one size at a time has no other measure of noise"
     effects = {
@@ -62,10 +60,10 @@ def routing_helps(study: Study) -> Outcome:
     return effect, effect.verdict(), why
 
 
-def expert_slopes(study: Study, router: str, target: str = VALIDATION) -> tuple[pd.Series, float] | None:
+def expert_slopes(runs: StudyRuns, router: str, target: str = VALIDATION) -> tuple[pd.Series, float] | None:
     """b by size: slope of log10 L in log10 E over the E that all sizes have, dense as E = 1; and how many times the
     noise of one run a slope carries."""
-    routed = pd.concat([study.losses(router, target), study.losses("dense", target)])
+    routed = pd.concat([runs.losses(router, target), runs.losses("dense", target)])
     by_size = routed.unstack("experts")
     while len(by_size) > 2 and by_size.dropna(axis="columns").shape[1] < 3:  # a size with few E leaves too little
         by_size = by_size.drop(index=by_size.notna().sum(axis=1).idxmin())
@@ -73,21 +71,21 @@ def expert_slopes(study: Study, router: str, target: str = VALIDATION) -> tuple[
     if len(by_size) < 2 or by_size.shape[1] < 3 or 1 not in by_size:
         return None
     slopes, noises = slopes_by_experts(by_size)
-    return slopes[sorted(slopes.index, key=study.active_params.__getitem__)], noises
+    return slopes[sorted(slopes.index, key=runs.active_params.__getitem__)], noises
 
 
-def gain_falls(study: Study) -> Outcome:
+def gain_falls(runs: StudyRuns) -> Outcome:
     """For each router the slope b of log L in log E is taken size by size (over the E that all sizes have), and the
     slope of b in log N over sizes: the paper's c, without a law. Its interval is that of the seed noise or, with four
     sizes or more, the regression's where that is wider. Holds if all routers' intervals lie above zero; does not hold
     if one lies below with an interval that allows for their number."""
-    found = {r: s for r in PAPER_ROUTERS if (s := expert_slopes(study, r)) is not None}
+    found = {r: s for r in runs.routers if (s := expert_slopes(runs, r)) is not None}
     if not found:
         return NOT_TRAINED
     effects = {}
     for router, (b, noises) in found.items():
-        x = np.log10([study.active_params[size] for size in b.index])
-        effects[router_label(router)] = partial(slope_effect, x, b.to_numpy(), list(b.index), noises, study.noise)
+        x = np.log10([runs.active_params[size] for size in b.index])
+        effects[router_label(router)] = partial(slope_effect, x, b.to_numpy(), list(b.index), noises, runs.noise)
     name, effect = weakest(effects)
     ends = "; ".join(
         f"{router_label(r)}: b from {s.iloc[0]:.4f} ({s.index[0]}) to {s.iloc[-1]:.4f} ({s.index[-1]})"
@@ -96,23 +94,23 @@ def gain_falls(study: Study) -> Outcome:
     return effect, effect.verdict(), f"Lowest: {name}. {ends}."
 
 
-def better(one: str, other: str, study: Study) -> Outcome:
+def better(one: str, other: str, runs: StudyRuns) -> Outcome:
     """The difference of log10 L at equal size and E is averaged within sizes and over them; the interval is Student's
     over sizes, which takes a difference that changes with N for noise, and never less than the seeds'. Holds if it lies
     above zero, does not hold if below; between, the two are not told apart."""
-    gap = (study.losses(other) - study.losses(one)).dropna()
+    gap = (runs.losses(other) - runs.losses(one)).dropna()
     if gap.empty:
         return NOT_TRAINED
-    effect = study.mean_gap(gap).scaled(PERCENT)
+    effect = runs.mean_gap(gap).scaled(PERCENT)
     won = int((gap > 0).sum())
-    why = f"{router_label(one)} has the lower loss in {won} of {len(gap)} pairs.{_drops(study, gap, one, other)}"
+    why = f"{router_label(one)} has the lower loss in {won} of {len(gap)} pairs.{_drops(runs, gap, one, other)}"
     return effect, effect.verdict(), why
 
 
-def _drops(study: Study, gap: pd.Series, *routers: str) -> str:
+def _drops(runs: StudyRuns, gap: pd.Series, *routers: str) -> str:
     """What the routers drop where they are compared with the most experts, in words: a part of the difference."""
-    rows = study.usual_shape[study.usual_shape["variant"] == ""]
-    rows = rows.assign(dropped=rows["run_id"].map(study.spreads["dropped"]).astype(float))
+    rows = runs.usual_shape[runs.usual_shape["variant"] == ""]
+    rows = rows.assign(dropped=rows["run_id"].map(runs.spreads["dropped"]).astype(float))
     by_cell = rows.groupby(["router", "size", "experts"])["dropped"].mean()
     most = gap.index.get_level_values("experts").max()
     cells = [cell for cell in gap.index if cell[1] == most]
@@ -123,45 +121,28 @@ def _drops(study: Study, gap: pd.Series, *routers: str) -> str:
     return f" With E = {most} {shares} of its assignments."
 
 
-def seeds_along(study: Study) -> pd.DataFrame:
-    """Largest distance between seeds in nats: a row for each number of tokens, a column for each (router, size, E), of
-    several models with these the one whose seeds are furthest apart. Tokens count at which all seeds were evaluated."""
-    rows = finished_runs(study.table)
-    rows = rows[(rows["tokens"] > 0) & rows[VALIDATION].notna()]
-    made = {}
-    for _, own in rows.groupby(ALL_BUT_SEED, dropna=False):
-        if own["run_id"].nunique() == 1:
-            continue
-        seeds = own.pivot_table(index="tokens", columns="run_id", values=VALIDATION).dropna()
-        first = own.iloc[0]
-        place = first["router"], first["size"], int(first["experts"])
-        apart = pd.concat([seeds.max(axis=1) - seeds.min(axis=1), *([made[place]] if place in made else [])])
-        made[place] = apart.groupby(level=0).max()
-    return pd.DataFrame(made).sort_index()
-
-
-def seeds_agree(study: Study) -> Outcome:
+def seeds_agree(runs: StudyRuns) -> Outcome:
     """The spread of seeds, pooled over models and averaged over sizes, gives the range that three seeds are expected to
     have, with the chi-square interval of the spread; what it is at each size is said beside. Holds if the upper end is
     below 0.02 nats, does not hold if the lower end is above."""
-    noise = study.noise(*study.seeded_sizes)
+    noise = runs.noise(*runs.seeded_sizes)
     if noise is None:
         return NOT_TRAINED
     nats = THREE_SEEDS * noise.loss * np.log(10)
     effect = Effect(noise.sd * nats, noise.low * nats, noise.high * nats, f"{noise.freedom:.0f} degrees of freedom.")
-    apart = seeds_along(study).max(axis=1)
+    apart = pd.DataFrame(spread_along(runs)[1]).max(axis=1)
     why = f"{noise.models} models with several seeds; the widest apart {noise.widest:.4f} nats at the end"
     why += "." if apart.empty else f", {apart.max():.4f} along training (after {apart.idxmax():.3g} tokens)."
-    by_size = {size: own for size in study.seeded_sizes if (own := study.noise(size))}
+    by_size = {size: own for size in runs.seeded_sizes if (own := runs.noise(size))}
     if len(by_size) > 1:
         why += f" By size: {', '.join(f'{s} {THREE_SEEDS * n.nats:.3f}' for s, n in by_size.items())}."
     return effect, effect.verdict_below(PAPER_SPREAD), why
 
 
-def as_good_as_exact(study: Study) -> Outcome:
+def as_good_as_exact(runs: StudyRuns) -> Outcome:
     """S-BASE less BASE, which finds the assignment exactly, at equal size, E and length, in nats. Holds if the interval
     of the mean difference ends below 0.02, the paper's cut-off; does not hold if it lies above."""
-    rows = study.finals[(study.finals["variant"] == "") & (study.finals["k"] == 1)]
+    rows = runs.finals[(runs.finals["variant"] == "") & (runs.finals["k"] == 1)]
     keys = ["size", "experts", "tokens_planned", "routing_frequency"]
     by_router = rows.groupby([*keys, "router"])["log_loss_validation"].mean().unstack("router")
     if "base" not in by_router or "s-base" not in by_router:
@@ -170,7 +151,7 @@ def as_good_as_exact(study: Study) -> Outcome:
     if pairs.empty:
         return NOT_TRAINED
     gap = pairs["s-base"] - pairs["base"]
-    effect = study.mean_gap(gap).scaled(float(10 ** pairs["base"].mean() * np.log(10)))
+    effect = runs.mean_gap(gap).scaled(float(10 ** pairs["base"].mean() * np.log(10)))
     return (
         effect,
         effect.verdict_below(PAPER_SPREAD),
@@ -205,29 +186,29 @@ CLAIMS = (
 
 
 @lru_cache(maxsize=2)
-def resampled(study: Study) -> tuple[dict[str, tuple[Draws, Draws]], dict[str, str]]:
+def resampled(runs: StudyRuns) -> tuple[dict[str, tuple[Draws, Draws]], dict[str, str]]:
     """Refits to resampled sizes and to resampled runs, by router; of the other routers, why there are none."""
     found, missing = {}, {}
-    routed = [r for r in study.table.routers if r not in ("dense", *PAPER_ROUTERS)]
+    routed = [r for r in runs.table.routers if r not in ("dense", *PAPER_ROUTERS)]
     for seed, router in enumerate([*PAPER_ROUTERS, *routed]):
-        if router not in study.table.routers:
+        if router not in runs.table.routers:
             missing[router] = NOT_TRAINED
             continue
         try:
-            fit = fit_law(PAPER_LAW, select_points(study.swept, router))
+            fit = fit_law(PAPER_LAW, select_points(runs.swept, router))
             found[router] = resample_sizes_and_runs(fit, DRAWS, 1 + seed)
         except InputError as error:
             missing[router] = f"the law cannot be resampled: {error}"
     return found, missing
 
 
-def compared(parameter: str, low: tuple[str, ...], high: tuple[str, ...], study: Study) -> Outcome:
+def compared(parameter: str, low: tuple[str, ...], high: tuple[str, ...], runs: StudyRuns) -> Outcome:
     """The paper's law is refitted to resampled sizes and to resampled runs. An effect is the difference between a
     router that should have more of the coefficient and one that should have less (of its logarithm, for expert counts),
     with the hull of both 90 % intervals, the first widened for few sizes. Holds if the lowest of them lies above zero;
     does not hold if one lies below with an interval that allows for their number. Cannot be told where the law of one
     of these routers is at a bound: then its coefficients are not determined, whatever their draws."""
-    found, missing = resampled(study)
+    found, missing = resampled(runs)
     routers = (*low, *high)
     if lacking := [missing[r] for r in routers if r in missing]:
         return lacking[0]

@@ -1,7 +1,7 @@
 """Which layout of processes to train a run on: every one that is possible, with memory, bytes sent and time.
 
 Each has the fewest micro-batches with which it fits into the memory of a device. Predicted times are arithmetic
-(costs/step_time.py): they are for ranking layouts, and no layout of GPUs has been timed. Experts are taken to be
+(step_time.py): they are for ranking layouts, and no layout of GPUs has been timed. Experts are taken to be
 gathered and reduced while others compute; all else is one group of FSDP's, which is waited for, as are rows on their
 way to experts and sums over tensor-parallel processes.
 
@@ -15,17 +15,17 @@ Bandwidths are those of data sheets times REACHED, which is an assumption; laten
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
 
 from routelaw.costs.communication import GATHER, REDUCE, Flow, communication
-from routelaw.costs.memory import CUDA_CONTEXT, Footprint, footprint
+from routelaw.costs.memory import CUDA_CONTEXT, Footprint, footprint_of
 from routelaw.costs.step_time import NODE, ComputeTime, Device, compute_time
 from routelaw.errors import InputError
 from routelaw.formatting import byte_size
-from routelaw.specs.layout import Layout, check_layout
-from routelaw.specs.run import RunSpec
+from routelaw.specs.layout import GIVEN, Layout, check_layout
+from routelaw.specs.run import ExecutionSpec, RunSpec
 
 REACHED = 0.8
 """Share of a link's bandwidth that large exchanges get."""
@@ -42,6 +42,11 @@ class Cluster:
     link: float
     network: float
     node: int = NODE
+
+    @classmethod
+    def of(cls, device: Device, devices: int) -> Cluster:
+        """As its data sheet has it."""
+        return cls(device, devices, device.link, device.network)
 
 
 @dataclass(frozen=True)
@@ -64,19 +69,20 @@ class Crossing:
         return self.flow.kind in OVERLAPPED and self.flow.group == "data"
 
 
-def _inside(stride: int, members: int, cluster: Cluster) -> int:
+@cache
+def _inside(stride: int, members: int, devices: int, node: int) -> int:
     """Members that share a node, in the team that is spread worst: all wait for it."""
     worst = members
-    for first in range(cluster.devices):
+    for first in range(devices):
         if (first // stride) % members == 0:
-            nodes = Counter((first + number * stride) // cluster.node for number in range(members))
+            nodes = Counter((first + number * stride) // node for number in range(members))
             worst = min(worst, *nodes.values())
     return worst
 
 
 def crossing(flow: Flow, layout: Layout, cluster: Cluster) -> Crossing:
     stride = {"tensor": 1, "expert": layout.tensor, "batch": layout.tensor, "data": layout.tensor * layout.expert}
-    inside = _inside(stride[flow.group], flow.members, cluster)
+    inside = _inside(stride[flow.group], flow.members, cluster.devices, cluster.node)
     link, network = REACHED * cluster.link, REACHED * cluster.network
     if inside == flow.members:
         between, within = 0.0, flow.sent
@@ -87,6 +93,24 @@ def crossing(flow: Flow, layout: Layout, cluster: Cluster) -> Crossing:
         within = flow.sent - between
     seconds = max(between / network, within / link)
     return Crossing(flow, inside, between, flow.sent / seconds, seconds)
+
+
+def crossings_of(
+    spec: RunSpec, layout: Layout, micro_batches: int, cluster: Cluster, precision: str
+) -> tuple[Crossing, ...]:
+    """All that a process sends in a step."""
+    return tuple(crossing(flow, layout, cluster) for flow in communication(spec, layout, micro_batches, precision))
+
+
+def step_seconds(computing: float, crossings: Iterable[Crossing]) -> float:
+    """Seconds of a step: what overlaps with computing counts where it takes longer."""
+    overlapped = waited = 0.0
+    for each in crossings:
+        if each.overlapped:
+            overlapped += each.seconds
+        else:
+            waited += each.seconds
+    return max(computing, overlapped) + waited
 
 
 @dataclass(frozen=True)
@@ -129,7 +153,7 @@ class LayoutPlan:
 
     @property
     def step_seconds(self) -> float:
-        return max(self.compute.total, self.overlapped) + self.waited
+        return step_seconds(self.compute.total, self.crossings)
 
     @property
     def without_overlap(self) -> float:
@@ -152,8 +176,11 @@ class LayoutRanking:
         return self.fitting[0]
 
 
-def plan_layouts(spec: RunSpec, cluster: Cluster, precision: str = "bfloat16") -> LayoutRanking:
-    """Every layout of the devices. Where none is possible, or none fits, a sentence says why."""
+def plan_layouts(
+    spec: RunSpec, cluster: Cluster, precision: str = "bfloat16", execution: ExecutionSpec = ExecutionSpec()
+) -> LayoutRanking:
+    """Every layout of the devices. Where none is possible, or none fits, a sentence says why. `execution` says what
+    else bears on memory: recomputation, and the type of the moments."""
     if cluster.devices < 1:
         raise InputError(f"a plan needs at least one device, not {cluster.devices}.")
     plans, refused = [], {}
@@ -163,7 +190,7 @@ def plan_layouts(spec: RunSpec, cluster: Cluster, precision: str = "bfloat16") -
         except InputError as error:
             refused[layout] = str(error)
         else:
-            plans.append(_planned(spec, layout, cluster, precision))
+            plans.append(_planned(spec, layout, cluster, precision, execution))
     if not plans:
         raise InputError(_none_possible(spec, cluster, refused))
     fitting = sorted((p for p in plans if not p.missing), key=lambda p: p.step_seconds)
@@ -191,22 +218,47 @@ def groups_matter(spec: RunSpec) -> bool:
     return spec.router.capacity_factor > 0 or spec.router.name != "hash"
 
 
-def _planned(spec: RunSpec, layout: Layout, cluster: Cluster, precision: str) -> LayoutPlan:
+def choose_layout(spec: RunSpec, execution: ExecutionSpec, cluster: Cluster) -> ExecutionSpec:
+    """The execution that `layout = "auto"` stands for on these devices: the quickest layout that fits, and its
+    micro-batches."""
+    precision = "bfloat16" if execution.precision == "auto" else execution.precision
+    best = plan_layouts(spec, cluster, precision, execution).best
+    return _arranged(execution, best.layout, best.micro_batches)
+
+
+def _arranged(execution: ExecutionSpec, layout: Layout, micro_batches: int) -> ExecutionSpec:
+    return replace(
+        execution,
+        layout=GIVEN,
+        device_kind=None,
+        devices=None,
+        data=layout.data,
+        expert=layout.expert,
+        tensor=layout.tensor,
+        micro_batches=micro_batches,
+    )
+
+
+def _planned(spec: RunSpec, layout: Layout, cluster: Cluster, precision: str, execution: ExecutionSpec) -> LayoutPlan:
     """With the fewest micro-batches that fit; with the most there can be where none do."""
     assert cluster.device.memory is not None
+
+    def memory_of(micro_batches: int) -> Footprint:
+        arranged = _arranged(execution, layout, micro_batches)
+        return footprint_of(spec, arranged, precision, gpu=cluster.device.gpu)
+
     for micro_batches in _splits(spec, layout):
-        memory = footprint(spec, micro_batches, precision, gpu=cluster.device.gpu, layout=layout)
+        memory = memory_of(micro_batches)
         if memory.total + CUDA_CONTEXT <= cluster.device.memory:
             break
-    whole = footprint(spec, 1, precision, gpu=cluster.device.gpu, layout=layout)
-    flows = communication(spec, layout, micro_batches, precision)
+    whole = memory_of(1)
     return LayoutPlan(
         layout=layout,
         micro_batches=micro_batches,
         memory=memory,
         available=cluster.device.memory,
         compute=compute_time(spec, micro_batches, whole, cluster.device, layout),
-        crossings=tuple(crossing(flow, layout, cluster) for flow in flows),
+        crossings=crossings_of(spec, layout, micro_batches, cluster, precision),
     )
 
 

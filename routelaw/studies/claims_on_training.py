@@ -10,14 +10,16 @@ from itertools import pairwise
 import numpy as np
 import pandas as pd
 
-from experiments.miniature.analysis.claims_on_losses import PAPER_SPREAD
-from experiments.miniature.analysis.study import PAPER_ROUTERS, Study, parts_of
+from routelaw.figures.lengths import evaluations, expert_slope_along, several_lengths
 from routelaw.figures.style import router_label
 from routelaw.fitting.claims import FAILS, HOLDS, NOT_TRAINED, OPEN, Claim, Effect, Outcome, student, weakest
 from routelaw.fitting.intervals import DEFAULT_LEVEL
-from routelaw.fitting.matched_runs import PERCENT, VALIDATION, finished_runs, slopes_by_experts
+from routelaw.fitting.matched_runs import PERCENT, VALIDATION, finished_runs
 from routelaw.fitting.points import SAME_MODEL
 from routelaw.laws.law import Array
+from routelaw.runs.variants import parts_of
+from routelaw.studies.claims_on_losses import PAPER_SPREAD
+from routelaw.studies.study_runs import StudyRuns
 
 SAME_SLOPE = 0.1
 """Slopes that differ by less than this share of themselves count as equal."""
@@ -54,24 +56,26 @@ def _one_differs(gaps: Collection[SlopeGap], shown: SlopeGap, basis: str) -> tup
     return Effect.around(shown.gap, shown.half(wide), basis), verdict, sure
 
 
-def own_slope(study: Study, router: str, target: str) -> SlopeGap | None:
+def own_slope(runs: StudyRuns, router: str, target: str) -> SlopeGap | None:
     """How much steeper a zero-shot loss is in log N than the validation loss, from one plane in log N and log E for
     log10 of their ratio; its error is the larger of the jackknife's over sizes and the seed noise's."""
     losses = {}
     for name in (VALIDATION, target):
-        routed, dense = study.losses(router, name), study.losses("dense", name)
-        losses[name] = pd.concat([routed, dense[dense.index.get_level_values("size").isin(routed.index.levels[0])]])
+        routed, dense = runs.losses(router, name), runs.losses("dense", name)
+        losses[name] = pd.concat(
+            [routed, dense[dense.index.get_level_values("size").isin(routed.index.get_level_values("size"))]]
+        )
     frame = pd.DataFrame(losses).dropna()
     sizes = frame.index.get_level_values("size")
     if sizes.nunique() < FEWEST_TO_REGRESS:
         return None
-    n = np.log10([study.active_params[s] for s in sizes])
+    n = np.log10([runs.active_params[s] for s in sizes])
     x = np.column_stack([n, np.log10(frame.index.get_level_values("experts").to_numpy(float)), np.ones(len(n))])
     y = (frame[target] - frame[VALIDATION]).to_numpy()
     without = np.array([_solve(x[sizes != s], y[sizes != s])[0] for s in sizes.unique()])
     count = len(without)
     error = float(np.sqrt((count - 1) / count * ((without - without.mean()) ** 2).sum()))
-    noise = study.transfer_noise(target, *sizes)
+    noise = runs.transfer_noise(target, *sizes)
     if noise is not None:
         error = max(error, noise.sd * float(np.sqrt(np.linalg.inv(x.T @ x)[0, 0])))
     return SlopeGap(float(_solve(x, y)[0]), error, count - 2, float(_solve(x, frame[VALIDATION].to_numpy())[0]))
@@ -81,19 +85,19 @@ def _solve(x: Array, y: Array) -> Array:
     return np.linalg.lstsq(x, y, rcond=None)[0]
 
 
-def zero_shot_losses(study: Study) -> list[str]:
-    return [t for t in study.table.losses if t != VALIDATION and study.finals[t].notna().any()]
+def zero_shot_losses(runs: StudyRuns) -> list[str]:
+    return [t for t in runs.table.losses if t != VALIDATION and runs.finals[t].notna().any()]
 
 
-def transfer_has_own_slopes(study: Study) -> Outcome:
+def transfer_has_own_slopes(runs: StudyRuns) -> Outcome:
     """For every zero-shot loss and router: how much its slope in log N differs from validation's (one plane in log N
     and log E; the wider of a jackknife over sizes and the seed noise). Holds if one difference excludes zero with an
     interval that allows for their number; does not hold if all 90 % intervals lie within a tenth of validation's slope;
     else it cannot be told. The number shown is the clearest difference."""
-    routers = [r for r in PAPER_ROUTERS if r in study.table.routers]
-    tried = {(r, t): s for r in routers for t in zero_shot_losses(study) if (s := own_slope(study, r, t))}
+    routers = [r for r in runs.routers if r in runs.table.routers]
+    tried = {(r, t): s for r in routers for t in zero_shot_losses(runs) if (s := own_slope(runs, r, t))}
     if not tried:
-        return NOT_TRAINED if not zero_shot_losses(study) else "fewer than four sizes with a zero-shot loss"
+        return NOT_TRAINED if not zero_shot_losses(runs) else "fewer than four sizes with a zero-shot loss"
     (router, target), clearest = max(tried.items(), key=lambda item: abs(item[1].gap) / (item[1].error + 1e-12))
     effect, verdict, sure = _one_differs(tried.values(), clearest, f"Interval from {clearest.freedom + 2} sizes.")
     why = (f"{sure} of {len(tried)} differ from validation. Clearest: {target.removeprefix('loss_')} with "
@@ -102,49 +106,19 @@ def transfer_has_own_slopes(study: Study) -> Outcome:
     return effect, verdict, why
 
 
-def lengths(study: Study, router: str = LENGTH_ROUTER) -> dict[str, pd.DataFrame]:
-    """For each size that was trained for several lengths with the same E (dense among them): rows of these runs."""
-    rows = finished_runs(study.table)
-    rows = rows[rows["router"].isin([router, "dense"]) & (rows["variant"] == "")]
-    plain = (rows["router"] == "dense") | ((rows["k"] == 1) & np.isclose(rows["routing_frequency"], 0.5))
-    rows = rows[plain & rows["tokens_planned"].notna() & rows[VALIDATION].notna()]
-    rows = rows.assign(experts=rows["experts"].mask(rows["router"] == "dense", 1))
-    found = {}
-    for size, own in rows.groupby("size"):
-        experts = own.groupby("tokens_planned")["experts"].agg(set)
-        several = [plan for plan in experts.index if len(experts[plan]) > 2]
-        common = set.intersection(*(experts[p] for p in several)) if len(several) > 1 else set()
-        if len(common) > 2:
-            found[str(size)] = own[own["tokens_planned"].isin(several) & own["experts"].isin(common)]
-    return found
+def lengths(runs: StudyRuns) -> dict[str, pd.DataFrame]:
+    """For each size at which HASH was trained for several lengths with the same E (dense among them): rows of these
+    runs, with the tokens seen as `progress` and those of the whole schedule as `length`."""
+    rows, unit = evaluations(runs)
+    found = several_lengths(rows[rows["variant"] == ""]) if unit == "tokens" else []
+    return {own.size: own.rows for own in found if own.router == LENGTH_ROUTER and len(own.lengths) > 1}
 
 
-def expert_slope_along(rows: pd.DataFrame) -> tuple[pd.DataFrame, float]:
-    """b at every number of tokens (rows) for every length (columns); and how many times the noise of one run it has."""
-    made, noises = {}, np.nan
-    for plan, own in rows[rows["tokens"] > 0].groupby("tokens_planned"):
-        loss = own.pivot_table(index="tokens", columns="experts", values=VALIDATION).dropna()
-        made[plan], noises = slopes_by_experts(np.log10(loss.astype(float)))
-    return pd.DataFrame(made).sort_index(), noises
-
-
-def gap_by_length(study: Study, router: str, other: str = LENGTH_ROUTER) -> pd.DataFrame:
-    """Loss of a router less that of another, nats, by tokens planned (rows) and (size, E) (columns), where both were
-    trained for several lengths."""
-    rows = study.finals[(study.finals["variant"] == "") & (study.finals["k"] == 1)]
-    rows = rows[np.isclose(rows["routing_frequency"], 0.5) & rows["router"].isin([router, other])]
-    loss = rows.pivot_table(index=["router", "tokens_planned"], columns=["size", "experts"], values=VALIDATION)
-    if not {router, other} <= set(loss.index.get_level_values(0)):
-        return pd.DataFrame()
-    gap = loss.loc[router] - loss.loc[other]
-    return gap.loc[:, gap.notna().sum() > 1].dropna(how="all")
-
-
-def noise_on_the_way(study: Study, size: str, share: float) -> float:
+def noise_on_the_way(runs: StudyRuns, size: str, share: float) -> float:
     """How much further seeds of a size are apart at the evaluation nearest to this share of their training than at its
     end: 1 at least, and 1 where they were not evaluated together before."""
-    rows = finished_runs(study.table).dropna(subset=[VALIDATION, "tokens_planned"])
-    rows = rows[rows["size"] == study.seeds_for(size)]
+    rows = finished_runs(runs.table).dropna(subset=[VALIDATION, "tokens_planned"])
+    rows = rows[rows["size"] == runs.seeds_for(size)]
     rows = rows.assign(share=(rows["tokens"] / rows["tokens_planned"]).round(6), log_loss=np.log10(rows[VALIDATION]))
     variances = []
     for _, own in rows.groupby([*SAME_MODEL, "tokens_planned"], dropna=False):
@@ -158,25 +132,25 @@ def noise_on_the_way(study: Study, size: str, share: float) -> float:
     return max(1.0, float(np.sqrt(pooled.iloc[nearest] / pooled.iloc[-1])))
 
 
-def schedule_matters(study: Study) -> Outcome:
+def schedule_matters(runs: StudyRuns) -> Outcome:
     """HASH trained for several lengths at one size: b, the slope of log L in log E, at the end of a shorter run
     against b of a longer one at the same number of tokens (in between its evaluations, straight lines). Holds if one of
     these differences excludes zero with an interval of the seed noise, which on the way is that of seeds then, that
     allows for their number; does not hold if all lie within a tenth of b; else it cannot be told. The number shown is
     the largest difference."""
-    found = lengths(study)
+    found = lengths(runs)
     if not found:
         return NOT_TRAINED
     gaps = {}
     for size, rows in found.items():
-        noise = study.noise(size)
+        noise = runs.noise(size)
         if noise is None:
             return "no model was trained with several seeds"
         slopes, noises = expert_slope_along(rows)
         for short, long in pairwise(slopes.columns):
             end, other = slopes[short].dropna(), slopes[long].dropna()
             here = float(np.interp(float(end.index[-1]), other.index.astype(float), other))
-            error = noise.sd * noises * np.hypot(1, noise_on_the_way(study, size, float(end.index[-1]) / float(long)))
+            error = noise.sd * noises * np.hypot(1, noise_on_the_way(runs, size, float(end.index[-1]) / float(long)))
             b = float(end.iloc[-1])
             gaps[size, short, long] = SlopeGap(b - here, error, noise.freedom, b)
     (size, short, long), largest = max(gaps.items(), key=lambda item: abs(item[1].gap))
@@ -186,16 +160,16 @@ def schedule_matters(study: Study) -> Outcome:
     return effect, verdict, why
 
 
-def baseline_best(study: Study) -> Outcome:
+def baseline_best(runs: StudyRuns) -> Outcome:
     """RL-R with a learned baseline and an entropy term (B) against the greedy (G) and the sampled one (S), at equal
     size and E; these have neither, and may have been tried with another reward. Holds if all mean differences have
     intervals above zero; does not hold if one lies below with an interval that allows for their number."""
-    known = sorted(set(study.one_length["variant"][study.one_length["router"] == "rl-r"]))
+    known = sorted(set(runs.one_length["variant"][runs.one_length["router"] == "rl-r"]))
     others = [v for v in known if {"variant"} <= set(parts_of(v)) <= {"variant", "reward", "entropy_weight"}]
-    gaps = {v: gap for v in others if len(gap := study.beside_usual("rl-r", v))}
+    gaps = {v: gap for v in others if len(gap := runs.beside_usual("rl-r", v, ("k", "routing_frequency")))}
     if not gaps:
         return NOT_TRAINED
-    name, effect = weakest({v: partial(study.mean_gap, g) for v, g in gaps.items()})
+    name, effect = weakest({v: partial(runs.mean_gap, g) for v, g in gaps.items()})
     effect = effect.scaled(PERCENT)
     means = "; ".join(f"{_named(v)} {PERCENT * g.mean():+.2f} %" for v, g in gaps.items())
     return effect, effect.verdict(), f"Nearest: {_named(name)}. Over B, {means}."
@@ -207,14 +181,14 @@ def _named(variant: str) -> str:
     return parts["variant"] + (f" (reward {parts['reward']})" if "reward" in parts else "")
 
 
-def permuting_changes_nothing(study: Study) -> Outcome:
+def permuting_changes_nothing(runs: StudyRuns) -> Outcome:
     """HASH whose layers permute token ids against HASH, at equal size, E and R. Holds if the interval of the mean
     difference lies within 0.02 nats, the paper's cut-off; does not hold if it lies outside."""
-    gap = study.beside_usual("hash", "permuted", ("k", "routing_frequency"))
+    gap = runs.beside_usual("hash", "permuted", ("k", "routing_frequency"))
     if gap.empty:
         return NOT_TRAINED
-    loss = float(10 ** study.one_length["log_loss_validation"].mean())
-    effect = study.mean_gap(gap).scaled(loss * float(np.log(10)))
+    loss = float(10 ** runs.one_length["log_loss_validation"].mean())
+    effect = runs.mean_gap(gap).scaled(loss * float(np.log(10)))
     inside, outside = (
         max(-effect.low, effect.high) < PAPER_SPREAD,
         effect.low > PAPER_SPREAD or effect.high < -PAPER_SPREAD,
