@@ -199,7 +199,8 @@ def _same_span(axes: Array) -> None:
     """One scale for all panels of one slope, each about its own values: LAMBADA's slopes are far from the others'."""
     limits = np.array([panel.get_ylim() for panel in axes])
     half = (limits[:, 1] - limits[:, 0]).max() / 2
-    step = max(0.01, float(MaxNLocator(8).tick_values(0, 2 * half)[1]))
+    step = float(MaxNLocator(8).tick_values(0, 2 * half)[1])
+    step = max(0.01, step) if half > 0.015 else step
     for panel, middle in zip(axes, limits.mean(axis=1), strict=True):
         panel.set_ylim(middle - half, middle + half)
         panel.yaxis.set_major_locator(MultipleLocator(step))
