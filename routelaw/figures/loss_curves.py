@@ -155,7 +155,7 @@ def legend_below(picture: Picture, colours: Colours, lines: dict[str, LineStyle]
     """Sizes and kinds of line under the panels, where nothing is drawn; in one row if they fit."""
     handles = [Line2D([], [], color=c, marker=mark, linestyle="none", label=style.safe(s)) for s, c in colours.items()]
     handles += [Line2D([], [], label=label, **look) for label, look in lines.items()]
-    columns = min(len(handles), max(4, int(1.3 * picture.get_figwidth())))
+    columns = style.legend_columns([str(handle.get_label()) for handle in handles], picture)
     picture.legend(handles=handles, loc="outside lower center", ncols=columns, columnspacing=1.2)
 
 

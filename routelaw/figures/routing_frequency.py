@@ -87,7 +87,7 @@ def draw_routing_frequency(table: RunTable) -> Picture:
         frequency_axis(panel, named_fractions(seen))
         panel.set_title(f"E = {count}")
     axes[0].set_ylabel(style.loss_label(target_of(table)))
-    axes[0].legend(loc="center left")
+    axes[0].legend(loc="center left" if len(axes) > 2 else "best")
     return picture
 
 

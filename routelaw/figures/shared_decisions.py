@@ -64,7 +64,7 @@ def draw_shared_decisions(table: RunTable) -> Picture:
     for panel in axes:
         frequency_axis(panel, named_fractions(seen))
     axes[0].set_ylabel(style.loss_label(target_of(table)))
-    axes[-1].legend(loc="upper right")
+    axes[-1].legend(loc="best")
     return picture
 
 

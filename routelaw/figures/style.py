@@ -172,9 +172,16 @@ def letter_panels(panels: Sequence[Axes] | np.ndarray) -> None:
 
 
 def legend_of(axes: Axes, picture: Picture) -> None:
-    """What is named in one panel, in a row under all of them."""
+    """What is named in one panel, under all of them."""
     handles, labels = axes.get_legend_handles_labels()
-    picture.legend(handles, labels, loc="outside lower center", ncols=len(handles))
+    picture.legend(handles, labels, loc="outside lower center", ncols=legend_columns(labels, picture))
+
+
+def legend_columns(labels: Sequence[str], picture: Picture) -> int:
+    """One row where the labels fit side by side, else as many columns as the longest allows."""
+    inches = [0.5 + 0.055 * len(label) for label in labels]
+    most = picture.get_figwidth()
+    return len(labels) if sum(inches) <= most else max(1, int(most / max(inches)))
 
 
 def grid_of_panels(count: int, most: int = 4, **options: Any) -> tuple[Picture, np.ndarray]:

@@ -15,9 +15,9 @@ from routelaw.errors import InputError
 from routelaw.figures import style
 from routelaw.figures.figure import CannotDraw, Figure
 from routelaw.figures.loss_curves import PAPER_ROUTERS
+from routelaw.figures.selection import points_of
 from routelaw.fitting.fit import Fit, fit_law
 from routelaw.fitting.intervals import bootstrap, parameter_quantities
-from routelaw.fitting.points import select_points
 from routelaw.formatting import printable
 from routelaw.laws.law import Array
 from routelaw.runs.table import LOSS_PREFIX, RunTable
@@ -76,7 +76,7 @@ def transfer_fits(table: RunTable) -> TransferFits:
     for router in (DENSE, *known, *(r for r in table.routers if r not in (DENSE, *PAPER_ROUTERS))):
         try:
             own = {(router, task): _fit(table, router, task) for task in corpora}
-        except InputError as error:
+        except (CannotDraw, InputError) as error:
             refused = refused if router == DENSE else refused or str(error).removeprefix(f"{table.source}: ")
             continue
         fits |= own
@@ -89,8 +89,8 @@ def transfer_fits(table: RunTable) -> TransferFits:
 
 def _fit(table: RunTable, router: str, target: str) -> Fit:
     if router == DENSE:
-        return fit_law("dense", select_points(table, DENSE, target=target))
-    points = select_points(table, router, target=target, include_dense=False)
+        return fit_law("dense", points_of(table, DENSE, target=target))
+    points = points_of(table, router, target=target, include_dense=False)
     return fit_law("bilinear", points.where(points.x["experts"] >= 2))
 
 
@@ -201,7 +201,8 @@ def _same_span(axes: Array) -> None:
     """One scale for all panels of one slope, each about its own values: LAMBADA's slopes are far from the others'."""
     limits = np.array([panel.get_ylim() for panel in axes])
     half = (limits[:, 1] - limits[:, 0]).max() / 2
-    step = max(0.01, float(MaxNLocator(8).tick_values(0, 2 * half)[1]))
+    step = float(MaxNLocator(8).tick_values(0, 2 * half)[1])
+    step = max(0.01, step) if half > 0.015 else step
     for panel, middle in zip(axes, limits.mean(axis=1), strict=True):
         panel.set_ylim(middle - half, middle + half)
         panel.yaxis.set_major_locator(MultipleLocator(step))

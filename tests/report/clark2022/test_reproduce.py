@@ -10,7 +10,7 @@ import pytest
 from matplotlib.figure import Figure as Drawing
 
 from routelaw.errors import InputError
-from routelaw.figures.figure import Figure
+from routelaw.figures.figure import CannotDraw, Figure
 from routelaw.report.clark2022 import BUILDERS
 from routelaw.report.clark2022 import reproduce as module
 from routelaw.report.clark2022.pages import build_page
@@ -26,10 +26,13 @@ def draw(table) -> Drawing:
 
 
 def refuse(table) -> Drawing:
-    raise InputError("no such runs.")
+    raise CannotDraw("no such runs.")
 
 
-FIGURES = [Figure("one", "One", "A line.", draw, "fig:one"), Figure("two", HOSTILE, "Not drawn.", refuse)]
+FIGURES = [
+    Figure("one", "One", "A line.", draw, "fig:one", on_release="Only here."),
+    Figure("two", HOSTILE, "Not drawn.", refuse),
+]
 
 
 @pytest.fixture
@@ -66,6 +69,7 @@ def test_everything_is_written_and_agrees(quick, released_path, tmp_path):
 
     html = (out / "index.html").read_text(encoding="utf-8")
     assert HOSTILE not in html
+    assert "A line. Only here." in html
     assert not re.search(r"""(src|href)\s*=\s*["']?\s*(https?:)?//""", html)
     assert all(entry["title"].replace("&", "&amp;") in html for entry in written["tables"].values())
     for link in re.findall(r'href="#([^"]+)"', html):
