@@ -22,8 +22,6 @@ import typing
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import MISSING, fields, is_dataclass
-from functools import cache
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +30,9 @@ import typer.main
 import routelaw
 import routelaw.laws
 from routelaw.cli.main import app
-from routelaw.routers.router import all_routers
+from routelaw.routers.description import RouterOption, describe_routers
+from routelaw.specs import docstrings
+from routelaw.specs.docstrings import paragraphs
 from routelaw.specs.run import ExecutionSpec, ModelSpec, RouterSpec, TrainSpec
 
 ROOT = Path(routelaw.__file__).parents[1]
@@ -89,27 +89,10 @@ def docstring(thing: Any, name: str) -> str:
     return text
 
 
-def paragraphs(text: str) -> list[str]:
-    """Without examples; the legend of shapes in a file of tensors is for its readers alone."""
-    parts = (part.strip("\n") for part in text.split("\n\n"))
-    return [part for part in parts if part and not part.startswith((">>>", "Shapes:", "Columns:"))]
-
-
-@cache
-def class_body(kind: type) -> ast.ClassDef:
-    tree = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0]
-    assert isinstance(tree, ast.ClassDef)
-    return tree
-
-
 def field_meaning(kind: type, name: str) -> str:
     """The string below a field of a class."""
-    body = class_body(kind).body
-    for line, below in pairwise(body):
-        if isinstance(line, ast.AnnAssign) and ast.unparse(line.target) == name:
-            if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant):
-                return inspect.cleandoc(str(below.value.value))
-            break
+    if words := docstrings.field_meaning(kind, name):
+        return words
     raise Undocumented(f"field {kind.__name__}.{name} has no string below it that says what it is")
 
 
@@ -119,8 +102,12 @@ def field_rows(kind: type, prefix: str = "", leave_out: str = "") -> Iterator[li
             continue
         type_name = f.type if isinstance(f.type, str) else f.type.__name__
         default = f.default if f.default_factory is MISSING else f.default_factory()
-        shown = "required" if default is MISSING else code(json.dumps(default) if isinstance(default, str) else default)
+        shown = "required" if default is MISSING else default_of(default)
         yield [code(prefix + f.name), code(type_name), shown, prose(field_meaning(kind, f.name))]
+
+
+def default_of(value: Any) -> str:
+    return code(json.dumps(value) if isinstance(value, str) else value)
 
 
 def signature(function: Callable[..., Any]) -> str:
@@ -193,17 +180,26 @@ def fields_page() -> str:
 
 
 def routers_page() -> str:
-    """Every routing technique with its own options."""
+    """Every routing technique with its source and its own options."""
     summary, parts = [], []
-    for name, kind in sorted(all_routers().items()):
-        words = paragraphs(inspect.cleandoc(kind.__doc__ or docstring(sys.modules[kind.__module__], name)))
-        summary.append([link(name), prose(words[0])])
-        rows = list(field_rows(kind.Options, "router.options."))
+    for name, router in describe_routers().items():
+        if not router.paragraphs or not router.source:
+            raise Undocumented(f"router {name} has no {'source' if router.paragraphs else 'docstring'}")
+        summary.append([link(name), prose(router.summary)])
+        rows = [option_row(name, option) for option in router.options]
         options = table("option|type|default|meaning", rows) if rows else "No options of its own."
-        weight = kind.default_balance_weight
+        weight = router.balance_weight
         balance = [f"Default of `router.balance_weight`: {weight:g}."] if weight else []
-        parts += [f"## {name}", *words, options, *balance, f"Defined in {source(kind.__module__)}."]
-    return "\n\n".join([table("router|how tokens find their experts", summary), *parts])
+        where = f"Source: {prose(router.source)}. Defined in {source(router.module)}."
+        parts += [f"## {name}", *router.paragraphs, options, *balance, where]
+    head = "`routelaw routers` lists the same, with routers of your own."
+    return "\n\n".join([table("router|how tokens find their experts", summary), head, *parts])
+
+
+def option_row(router: str, option: RouterOption) -> list[str]:
+    if not option.meaning:
+        raise Undocumented(f"option {option.name} of router {router} has no string below it that says what it is")
+    return [code(f"router.options.{option.name}"), code(option.type), default_of(option.default), prose(option.meaning)]
 
 
 def laws_page() -> str:

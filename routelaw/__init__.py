@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from routelaw.plans.literature import published
     from routelaw.plans.predictor import Predictor
     from routelaw.report.runs.report import write_report
+    from routelaw.routers.description import RouterDescription, RouterOption, describe_router, describe_routers
     from routelaw.routers.router import load_router
     from routelaw.runs.files import read_runs, write_runs
     from routelaw.runs.filters import best_of, where
@@ -99,6 +100,10 @@ _HOME = {
     "Plan": "plans.budget",
     "plan": "plans.budget",
     "write_report": "report.runs.report",
+    "RouterDescription": "routers.description",
+    "RouterOption": "routers.description",
+    "describe_router": "routers.description",
+    "describe_routers": "routers.description",
     "load_router": "routers.router",
     "read_runs": "runs.files",
     "write_runs": "runs.files",
@@ -123,11 +128,12 @@ _HOME = {
     "Run": "training.trained",
 }
 __all__ = [
-    "PAPER_SIZES", "Advice", "Budget", "Comparison", "Corpus", "CriticalBatch", "Fit", "FitReport", "InputError",
-    "Law", "League", "ModelSpec", "Parameter", "Plan", "Points", "PowerSum", "Predictor", "Ray", "Reading",
-    "RouterSpec", "Run", "RunSpec", "RunTable", "Store", "Sweep", "SweepTraining", "TrainSpec", "Training", "advise",
-    "all_laws", "best_models", "best_of", "build_corpus", "coefficient", "compare", "compare_routers",
-    "converged_loss", "count", "draw_figures", "equivalents", "fit_law", "get_law", "get_size", "judge", "league",
+    "PAPER_SIZES", "Advice", "Budget", "Comparison", "Corpus", "CriticalBatch", "Fit", "FitReport",
+    "InputError", "Law", "League", "ModelSpec", "Parameter", "Plan", "Points", "PowerSum", "Predictor", "Ray",
+    "Reading", "RouterDescription", "RouterOption", "RouterSpec", "Run", "RunSpec", "RunTable", "Store",
+    "Sweep", "SweepTraining", "TrainSpec", "Training", "advise", "all_laws", "best_models", "best_of",
+    "build_corpus", "coefficient", "compare", "compare_routers", "converged_loss", "count", "describe_router",
+    "describe_routers", "draw_figures", "equivalents", "fit_law", "get_law", "get_size", "judge", "league",
     "load_law", "load_router", "load_sweep", "open_corpus", "plan", "published", "rank_laws", "read_runs",
     "run_sweep", "scale", "select_points", "train", "where", "write_report", "write_runs",
 ]  # fmt: skip

@@ -137,6 +137,7 @@ def test_importing_it_imports_next_to_nothing() -> None:
 
 def test_the_analysis_half_needs_no_torch() -> None:
     trains = {"train", "Training", "Run", "load_sweep", "run_sweep", "SweepTraining", "Ray", "load_router"}
+    trains |= {"RouterDescription", "RouterOption", "describe_router", "describe_routers"}
     names = sorted(set(rl.__all__) - trains)
     program = f"import sys, routelaw; [getattr(routelaw, name) for name in {names}]; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", program], check=True)

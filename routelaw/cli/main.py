@@ -25,6 +25,7 @@ from routelaw.cli import (
     league,
     plan,
     report,
+    routers,
     runs,
     sweep,
     train,
@@ -61,6 +62,7 @@ app.command(short_help="The paper's figures, of any runs")(figures.figures)
 app.command("eval", short_help="Likelihood of texts under a run")(evaluate.evaluate)
 app.command(short_help="How fast it is here, against baselines")(bench.bench)
 app.command(short_help="Parameters and FLOPs of a model, exactly")(count.count)
+app.command(short_help="Routing techniques and their options")(routers.routers)
 app.add_typer(corpus.app, name="corpus", short_help="Turn text into tokens")
 app.add_typer(data.app, name="data", short_help="Public tables of losses: list, fetch, find")
 app.command(short_help="Tiny models, their laws and a page, in minutes")(demo.demo)

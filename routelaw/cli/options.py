@@ -259,7 +259,7 @@ def predictors(
     if runs is None:
         if plugins:
             raise InputError("--plugin has no effect on published fits: give a run table for the law to be fitted to.")
-        options.refuse_without_effect({"--draws": draws, "--seed": seed}, "on published fits, which have no intervals")
+        options.refuse_without_effect({"--draws": draws, "--seed": seed}, "on published fits, which bring their own")
         for option, asked, only in (("--target", target, PUBLISHED_TARGET), ("--law", law, PUBLISHED_LAW)):
             if asked != only:
                 raise InputError(f"{option} {asked} needs a run table: the published fits have {only} alone.")

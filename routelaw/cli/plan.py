@@ -303,12 +303,12 @@ def _equivalents_warnings(rows: list[dict[str, Any]]) -> list[str]:
     for (sentence, fit), where in targets.items():
         fits.setdefault(sentence, []).append(fit if len(where) == count else f"{fit}, {', '.join(where)}")
     lines = [f"{' ' if s.startswith('left out') else '!'} {'; '.join(named)}: {s}" for s, named in fits.items()]
-    published = [r for r in rows if r["published"]]
+    published = [r for r in rows if r["published"] and r["intervals"]["effective_params"] is None]
     if published:
-        lines.append("  Published coefficients carry no intervals; give a run table for them.")
+        lines.append("  Coefficients that were printed carry no intervals; give a run table for them.")
     if any(r["law"] == "saturated" for r in published):
         lines.append(
             "  N_cut = 10^(−b/c), and the three digits that the paper prints of b and c do not determine it: "
-            "fit the released table to ask for it (`routelaw data fetch`)."
+            "clark2022/…, fitted to the released losses, do."
         )
     return lines

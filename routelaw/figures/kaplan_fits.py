@@ -40,7 +40,13 @@ def three_fits(table: RunTable) -> dict[str, Fit]:
         f"the last {planned - split:,.0f} steps": late,
         f"the first {split:,.0f} steps": ~late,
     }
-    return {name: selection.fit_of(LAW, points.where(mask)) for name, mask in masks.items()}
+    fits = {name: selection.fit_of(LAW, points.where(mask)) for name, mask in masks.items()}
+    for name, fit in fits.items():
+        with np.errstate(over="ignore"):
+            error = rmsle(fit, points)
+        if not np.isfinite(error):
+            raise CannotDraw(f"Kaplan's law is not determined by {name}: fitted to them it has no loss for the others.")
+    return fits
 
 
 def planned_steps(table: RunTable, last: float) -> float:

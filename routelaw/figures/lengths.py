@@ -67,7 +67,7 @@ def evaluations(runs: MatchedRuns) -> tuple[pd.DataFrame, str]:
 
 def several_lengths(rows: pd.DataFrame) -> list[Lengths]:
     """For each router and size that was trained for several lengths with the same E: these runs. Where there is none,
-    the one that has the most E at one length."""
+    the one that has the most E at one length, the smallest of several."""
     candidates = []
     for router, size in dict.fromkeys(zip(rows["router"], rows["size"], strict=True)):
         if router == DENSE:
@@ -80,7 +80,8 @@ def several_lengths(rows: pd.DataFrame) -> list[Lengths]:
             chosen = own[own["length"].isin(enough) & own["experts"].isin(common)]
             candidates.append(Lengths(str(router), str(size), chosen))
     several = [found for found in candidates if len(found.lengths) > 1]
-    return several or sorted(candidates, key=lambda found: -found.rows["experts"].nunique())[:1]
+    most_experts_first = sorted(candidates, key=lambda c: (-c.rows["experts"].nunique(), c.rows["active_params"].min()))
+    return several or most_experts_first[:1]
 
 
 def expert_slope_along(rows: pd.DataFrame) -> tuple[pd.DataFrame, float]:

@@ -16,6 +16,8 @@ from routelaw.laws.law import Array
 from routelaw.runs.table import RunTable
 
 GRID = 80
+FARTHEST = 1e3
+"""Times the sizes trained: N̄ beyond says that the law is not determined, and would squeeze all the rest together."""
 
 
 def draw(table: RunTable) -> Picture:
@@ -119,12 +121,16 @@ def effective_sizes(fit: Fit, points: Points) -> Array:
 def draw_effective(axes: Axes, fits: dict[str, Fit]) -> None:
     """L(N̄, 1) is each router's own line: log L = α(E_start)·log N̄ + d + b·log E_start (not a·log N̄ + d)."""
     looks = style.router_looks(fits)
+    hidden = 0
     for router, fit in fits.items():
         routed = fit.points.where(~fit.points.dense)
         effective, look = effective_sizes(fit, routed), looks[router]
+        active = fit.points.x["active_params"]
+        seen = (effective > active.min() / FARTHEST) & (effective < active.max() * FARTHEST)
+        hidden += int((~seen).sum())
         label = style.router_label(router)
-        axes.plot(effective, routed.loss, linestyle="none", markersize=3.2, alpha=0.75, label=label, **look)
-        line = np.geomspace(fit.points.x["active_params"].min(), effective.max(), 30)
+        axes.plot(effective[seen], routed.loss[seen], linestyle="none", markersize=3.2, alpha=0.75, label=label, **look)
+        line = np.geomspace(active.min(), max(active.max(), *effective[seen]), 30)
         axes.plot(line, fit.predict(active_params=line, experts=1.0), color=look["color"], linewidth=1.0)
     first = next(iter(fits.values()))
     dense = first.points.where(first.points.dense)
@@ -134,7 +140,7 @@ def draw_effective(axes: Axes, fits: dict[str, Fit]) -> None:
     loss_curves.params_axis(axes, "effective parameters N̄ (dense: N)")
     axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 3.0)))
     loss_curves.loss_axes(axes, target=first.points.target)
-    axes.set_title("dense and routed on one power law")
+    axes.set_title("dense and routed on one power law" + (f"\n({hidden} far off the axis)" if hidden else ""))
     axes.legend(loc="upper right")
 
 

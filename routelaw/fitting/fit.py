@@ -9,9 +9,10 @@ import numpy as np
 
 from routelaw.errors import InputError
 from routelaw.fitting.least_squares import minimise
+from routelaw.fitting.noise import SAME_LENGTH
 from routelaw.fitting.points import Points
 from routelaw.laws import get_law
-from routelaw.laws.law import LN10, Array, Law
+from routelaw.laws.law import FEW_EXPERTS, LN10, Array, Law
 
 Status = Literal["converged", "at-bound", "unidentified", "not-converged"]
 Error = Literal["squared", "huber"]
@@ -75,7 +76,7 @@ def fit_law(law: str | Law, points: Points, *, error: Error = "squared") -> Fit:
     >>> fit.status, sorted(fit.params)
     ('converged', ['a', 'b', 'c', 'd'])
     """
-    law = get_law(law)
+    law, reduced = reduced_law(get_law(law), points)
     check_fittable(law, points)
     search_RP, error_R, converged_R = solve(law, points, points.weight[None], error=error)
     search_P = search_RP[0]
@@ -88,7 +89,24 @@ def fit_law(law: str | Law, points: Points, *, error: Error = "squared") -> Fit:
     if rmsle > EXACT_FIT:
         warnings = (*warnings, *_unmoved(law, params_P))
     params = {name: float(v) for name, v in zip(law.names, params_P, strict=True)}
-    return Fit(law, points, params, rmsle, status, error, (*points.warnings, *warnings), search_P)
+    return Fit(law, points, params, rmsle, status, error, (*points.warnings, *reduced, *warnings), search_P)
+
+
+def reduced_law(law: Law, points: Points) -> tuple[Law, list[str]]:
+    """The law itself, or the simpler one that it is on these points, and a sentence that says so."""
+    tokens_N = points.x["tokens"] if law.at_one_length else np.array([np.nan])
+    if np.isfinite(tokens_N).all() and tokens_N.max() <= SAME_LENGTH * tokens_N.min():
+        return get_law(law.at_one_length), [
+            f"all runs were trained on {np.median(tokens_N):.4g} tokens, where law {law.name} is law "
+            f"{law.at_one_length}: the fit says nothing of other lengths."
+        ]
+    counts = len(np.unique(points.x["experts"])) if law.of_few_experts else 0
+    if 2 <= counts < FEW_EXPERTS:
+        return get_law(law.of_few_experts), [
+            f"{counts} expert counts do not show where Ê saturates: law {law.name} is fitted with E in place of Ê, as "
+            f"law {law.of_few_experts}."
+        ]
+    return law, []
 
 
 def _unmoved(law: Law, params_P: Array) -> list[str]:

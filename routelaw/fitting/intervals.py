@@ -140,8 +140,22 @@ class Draws:
     clusters: int
 
     def interval(self, quantity: Quantity, level: float = DEFAULT_LEVEL) -> Interval:
+        return Resamples(self.fit.params_BP, self.params_RP, self.method, self.clusters).interval(quantity, level)
+
+
+@dataclass(frozen=True, eq=False)
+class Resamples:
+    """Parameters, and what refits to resampled points made of them, wherever the points are."""
+
+    params_BP: Array
+    """One row: the parameters themselves."""
+    params_RP: Array
+    method: Method
+    clusters: int
+
+    def interval(self, quantity: Quantity, level: float = DEFAULT_LEVEL) -> Interval:
         values_R = quantity.of(self.params_RP)
-        estimate = float(quantity.of(self.fit.params_BP)[0])
+        estimate = float(quantity.of(self.params_BP)[0])
         low, high = np.quantile(values_R, [(1 - level) / 2, (1 + level) / 2], method="nearest")
         if self.method == "size-bootstrap":
             stretch = small_sample_stretch(self.clusters, level)

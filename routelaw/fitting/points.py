@@ -18,6 +18,7 @@ import pandas as pd
 from routelaw.errors import InputError
 from routelaw.fitting.lengths import along_training, check_tokens, lengths_apart, one_length, reads_length
 from routelaw.fitting.noise import SAME_MODEL, averaged_in_doubt, kept_apart, seed_groups
+from routelaw.laws.kaplan2020_smin import InMinSteps
 from routelaw.laws.law import COLUMNS, Array, Law
 from routelaw.runs.table import DESCRIPTION, FINISHED, LOSS_PREFIX, SOURCE, RunTable, last_rows, last_status
 from routelaw.specs.names import DENSE, canonical_router, nearest_hint
@@ -188,6 +189,8 @@ def select_points(
         warnings += check_tokens(frame, law, table.source)
     elif law is None or not law.along_training:
         warnings += lengths_apart(frame)
+    if isinstance(law, InMinSteps) and target != "loss_validation":
+        warnings.append(f"B_crit is taken at {target}, and Kaplan's is that of the loss on the text of training.")
     return replace(points, left_out=tuple(left_out), warnings=tuple(warnings))
 
 

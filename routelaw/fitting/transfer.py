@@ -41,6 +41,8 @@ class EffectiveSize:
     """N̄, the dense size of equal loss under the same law; infinite where no dense model is as good. NaN where larger
     dense models are no better under it: then a size says nothing about a loss."""
     interval: Interval | None
+    extrapolated: bool = False
+    """Whether N̄ lies outside the sizes that were trained."""
 
     @property
     def ratio(self) -> float:
@@ -96,7 +98,8 @@ class CorpusFit:
             effective = float(equivalence.effective_params(law, self.fit.params_BP, active, experts)[0])
             quantity = effective_params(law, active, experts)
             interval = self.draws.interval(quantity, self.level) if self.draws else None
-            found.append(EffectiveSize(size, active, experts, effective, interval))
+            beyond = not points.x["active_params"].min() <= effective <= points.x["active_params"].max()
+            found.append(EffectiveSize(size, active, experts, effective, interval, beyond))
         return tuple(found)
 
 

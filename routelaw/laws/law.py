@@ -25,6 +25,7 @@ Inputs = Mapping[str, Array]
 
 MAX_STARTS = 400
 
+FEW_EXPERTS = 5
 COLUMNS = (
     "active_params", "experts", "k", "routing_frequency", "total_params", "flops_per_token", "step", "tokens",
     "granularity", "shared_experts", "embedding_params", "batch_tokens", "learning_rate",
@@ -97,6 +98,10 @@ class Law(ABC):
     """What follows from the parameters and is reported with them."""
     searches: int = 12
     """How many of the best starting points a fit follows to their optimum."""
+    at_one_length: str = ""
+    """The law that it is where all runs were trained for one length, since its term in tokens is a constant there."""
+    of_few_experts: str = ""
+    """The law that it is, nearly, with fewer than `FEW_EXPERTS` expert counts, where Ê is not seen to saturate."""
     along_training: bool = False
     """True when the law describes whole training curves, so a fit takes every evaluation of a run."""
 

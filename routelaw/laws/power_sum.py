@@ -100,6 +100,8 @@ class PowerSum(Law):
     others: tuple[Callable[[Inputs], Array], ...] = ()
     """w, …: log10 of further sizes."""
     along_training: bool = False
+    at_one_length: str = ""
+    of_few_experts: str = ""
     searches: int = 12
     constants: tuple[Constant, ...] = ()
     """What follows from the parameters and is reported with them."""

@@ -10,7 +10,7 @@ import numpy as np
 from routelaw.errors import InputError
 from routelaw.fitting.fit import Fit, fit_law
 from routelaw.fitting.fit_report import FitReport, Range, fitted_range, judge, outside, outside_grid
-from routelaw.fitting.intervals import DEFAULT_DRAWS, DEFAULT_LEVEL, Draws, Quantity
+from routelaw.fitting.intervals import DEFAULT_DRAWS, DEFAULT_LEVEL, Draws, Quantity, Resamples
 from routelaw.fitting.points import DEFAULT_FREQUENCY, DEFAULT_K, has_finished, knows_routing, select_points
 from routelaw.fitting.profile import profile_intervals
 from routelaw.laws import get_law
@@ -46,7 +46,7 @@ class Predictor:
     size_range: Range
     """Active parameters between which the law was fitted; outside is extrapolation."""
     experts_range: Range
-    draws: Draws | None = None
+    draws: Draws | Resamples | None = None
     k: int = DEFAULT_K
     routing_frequency: float = DEFAULT_FREQUENCY
     """K and R of the routed models behind a law in (N, E): the only ones it speaks of."""
@@ -100,7 +100,7 @@ class Predictor:
         return quantity.at(self.params_BP)
 
     def interval(self, quantity: Quantity, level: float = DEFAULT_LEVEL) -> Range | None:
-        """None for published coefficients, which come without uncertainty, and for too few points."""
+        """None for coefficients that were published without uncertainty, and for too few points."""
         if self.draws is not None:
             ends = self.draws.interval(quantity, level)
         elif self.profiled is not None:

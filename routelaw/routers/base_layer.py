@@ -24,10 +24,12 @@ from routelaw.specs.run import RouterSpec
 
 @register("base")
 class BaseLayer(Router):
+    source = "Lewis et al. 2021 (arXiv 2103.16716)"
+
     @dataclass(frozen=True)
     class Options(Router.Options):
         weight: str = "softmax"
-        """softmax, or sigmoid as in Lewis et al."""
+        """What an expert's output is weighted by: the softmax of its logit, or as in Lewis et al. the sigmoid."""
 
     default_balance_weight = 1e-2
 

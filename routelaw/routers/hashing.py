@@ -68,6 +68,7 @@ def greedy_table(counts_V: Tensor, experts: int, k: int) -> Tensor:
 
 @register("hash")
 class Hash(Router):
+    source = "Roller et al. 2021 (arXiv 2106.04426); Clark et al. 2022 (arXiv 2202.01169), appendix B.4"
     sync_free = True
     uses_groups = False
     table_VK: Tensor
@@ -75,7 +76,8 @@ class Hash(Router):
     @dataclass(frozen=True)
     class Options(Router.Options):
         scheme: str = "modulo"
-        """modulo, random or greedy."""
+        """Which expert a token has. modulo: its id mod E; random: a hash of it; greedy: the most frequent token first,
+        each to the emptiest expert."""
         permuted: bool = False
         """Every layer has its own permutation of token ids before the hash."""
 

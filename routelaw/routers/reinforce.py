@@ -89,6 +89,7 @@ def nucleus(probability_TE: Tensor, share: float, at_least: int, order_TE: Tenso
 
 @register("rl-r")
 class Reinforce(Router):
+    source = "Clark et al. 2022 (arXiv 2202.01169), appendix B.3"
     sync_free = True
 
     @dataclass(frozen=True)

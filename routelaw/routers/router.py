@@ -139,6 +139,8 @@ class Router(nn.Module):
     """Subclasses set `Options` (a frozen dataclass of what only they take) and implement `route`."""
 
     name: ClassVar[str]
+    source: ClassVar[str] = ""
+    """Where the technique is published; `routelaw routers` shows it."""
 
     @dataclass(frozen=True)
     class Options:

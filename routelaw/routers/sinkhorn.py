@@ -41,6 +41,7 @@ from routelaw.specs.run import RouterSpec
 
 @register("s-base")
 class SinkhornBase(Router):
+    source = "Clark et al. 2022 (arXiv 2202.01169), appendix B.2; after Lewis et al. 2021 (arXiv 2103.16716)"
     sync_free = True
 
     @dataclass(frozen=True)

@@ -27,6 +27,7 @@ from routelaw.specs.run import RouterSpec
 
 @register("switch")
 class Switch(Router):
+    source = "Shazeer et al. 2017 (arXiv 1701.06538); Fedus et al. 2021 (arXiv 2101.03961)"
     sync_free = True
 
     @dataclass(frozen=True)

@@ -11,6 +11,8 @@ import pandas as pd
 
 from routelaw.errors import InputError
 from routelaw.figures.experts_per_token import excess_at_equal_flops
+from routelaw.figures.matched import OWN_VARIANT
+from routelaw.figures.stacked_ffws import stacked_pairs
 from routelaw.figures.style import router_label
 from routelaw.fitting.claims import NOT_TRAINED, Claim, Effect, Outcome, student, weakest
 from routelaw.fitting.fit import fit_law
@@ -210,15 +212,8 @@ def _listed(gaps: Iterable[float]) -> str:
 def stacked_gaps(runs: StudyRuns, router: str) -> Iterator[tuple[str, int, float]]:
     """(size, E, log10 of the loss of a stacked model over that of its interleaved partner)."""
     rows = runs.one_length[runs.one_length["router"] == router]
-    for _, stacked in rows[rows["variant"].str.contains("ffws_per_expert=")].iterrows():
-        rest = ",".join(p for p in stacked["variant"].split(",") if not p.startswith("ffws_per_expert="))
-        others = rows[(rows["variant"] == rest) & (rows["experts"] == stacked["experts"])]
-        others = others[others["routing_frequency"] > stacked["routing_frequency"]]
-        if len(others):
-            nearest = (np.log(others["active_params"] / stacked["active_params"])).abs().idxmin()
-            partner = others.loc[nearest]
-            gap = float(stacked["log_loss_validation"] - partner["log_loss_validation"])
-            yield str(partner["size"]), int(partner["experts"]), gap
+    for pair in stacked_pairs(rows.assign(**{OWN_VARIANT: rows["variant"]})):
+        yield str(pair.interleaved["size"]), int(pair.interleaved["experts"]), pair.gap
 
 
 CLAIMS = (

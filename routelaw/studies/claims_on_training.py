@@ -10,10 +10,11 @@ from itertools import pairwise
 import numpy as np
 import pandas as pd
 
+from routelaw.figures.lengths import evaluations, expert_slope_along, several_lengths
 from routelaw.figures.style import router_label
 from routelaw.fitting.claims import FAILS, HOLDS, NOT_TRAINED, OPEN, Claim, Effect, Outcome, student, weakest
 from routelaw.fitting.intervals import DEFAULT_LEVEL
-from routelaw.fitting.matched_runs import PERCENT, VALIDATION, finished_runs, slopes_by_experts
+from routelaw.fitting.matched_runs import PERCENT, VALIDATION, finished_runs
 from routelaw.fitting.points import SAME_MODEL
 from routelaw.laws.law import Array
 from routelaw.runs.variants import parts_of
@@ -105,42 +106,12 @@ def transfer_has_own_slopes(runs: StudyRuns) -> Outcome:
     return effect, verdict, why
 
 
-def lengths(runs: StudyRuns, router: str = LENGTH_ROUTER) -> dict[str, pd.DataFrame]:
-    """For each size that was trained for several lengths with the same E (dense among them): rows of these runs."""
-    rows = finished_runs(runs.table)
-    rows = rows[rows["router"].isin([router, "dense"]) & (rows["variant"] == "")]
-    plain = (rows["router"] == "dense") | ((rows["k"] == 1) & np.isclose(rows["routing_frequency"], 0.5))
-    rows = rows[plain & rows["tokens_planned"].notna() & rows[VALIDATION].notna()]
-    rows = rows.assign(experts=rows["experts"].mask(rows["router"] == "dense", 1))
-    found = {}
-    for size, own in rows.groupby("size"):
-        experts = own.groupby("tokens_planned")["experts"].agg(set)
-        several = [plan for plan in experts.index if len(experts[plan]) > 2]
-        common = set.intersection(*(experts[p] for p in several)) if len(several) > 1 else set()
-        if len(common) > 2:
-            found[str(size)] = own[own["tokens_planned"].isin(several) & own["experts"].isin(common)]
-    return found
-
-
-def expert_slope_along(rows: pd.DataFrame) -> tuple[pd.DataFrame, float]:
-    """b at every number of tokens (rows) for every length (columns); and how many times the noise of one run it has."""
-    made, noises = {}, np.nan
-    for plan, own in rows[rows["tokens"] > 0].groupby("tokens_planned"):
-        loss = own.pivot_table(index="tokens", columns="experts", values=VALIDATION).dropna()
-        made[plan], noises = slopes_by_experts(loss.astype(float).apply(np.log10))
-    return pd.DataFrame(made).sort_index(), noises
-
-
-def gap_by_length(runs: StudyRuns, router: str, other: str = LENGTH_ROUTER) -> pd.DataFrame:
-    """Loss of a router less that of another, nats, by tokens planned (rows) and (size, E) (columns), where both were
-    trained for several lengths."""
-    rows = runs.finals[(runs.finals["variant"] == "") & (runs.finals["k"] == 1)]
-    rows = rows[np.isclose(rows["routing_frequency"], 0.5) & rows["router"].isin([router, other])]
-    loss = rows.pivot_table(index=["router", "tokens_planned"], columns=["size", "experts"], values=VALIDATION)
-    if not {router, other} <= set(loss.index.get_level_values(0)):
-        return pd.DataFrame()
-    gap = loss.loc[router] - loss.loc[other]
-    return pd.DataFrame(gap.loc[:, gap.notna().sum() > 1]).dropna(how="all")
+def lengths(runs: StudyRuns) -> dict[str, pd.DataFrame]:
+    """For each size at which HASH was trained for several lengths with the same E (dense among them): rows of these
+    runs, with the tokens seen as `progress` and those of the whole schedule as `length`."""
+    rows, unit = evaluations(runs)
+    found = several_lengths(rows[rows["variant"] == ""]) if unit == "tokens" else []
+    return {own.size: own.rows for own in found if own.router == LENGTH_ROUTER and len(own.lengths) > 1}
 
 
 def noise_on_the_way(runs: StudyRuns, size: str, share: float) -> float:

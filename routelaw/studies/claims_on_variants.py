@@ -12,6 +12,7 @@ from itertools import pairwise
 import numpy as np
 import pandas as pd
 
+from routelaw.figures.lengths import expert_slope_along
 from routelaw.figures.style import router_label
 from routelaw.fitting.claims import FAILS, HOLDS, NOT_TRAINED, OPEN, Effect, Outcome, weakest
 from routelaw.fitting.intervals import DEFAULT_LEVEL
@@ -22,7 +23,7 @@ from routelaw.specs.names import DENSE
 from routelaw.studies.claims_on_architecture import ROUTER, k_router, lowest_frequency, stacked_gaps
 from routelaw.studies.claims_on_balance import by_balance
 from routelaw.studies.claims_on_losses import PAPER_SPREAD
-from routelaw.studies.claims_on_training import SlopeGap, expert_slope_along, lengths
+from routelaw.studies.claims_on_training import SlopeGap, lengths
 from routelaw.studies.study_runs import BALANCE_DEFAULTS, StudyRuns
 
 LOSS = f"log_{VALIDATION}"
@@ -229,7 +230,7 @@ def longer_is_better(runs: StudyRuns) -> Outcome:
     gaps: dict[str, pd.Series] = {}
     for size, rows in lengths(runs).items():
         last = rows.groupby("run_id").tail(1)
-        loss = last.pivot_table(index=["size", "experts"], columns="tokens_planned", values=VALIDATION)
+        loss = last.pivot_table(index=["size", "experts"], columns="length", values=VALIDATION)
         for short, long in pairwise(loss.columns):
             gap = (loss[short] / loss[long]).dropna().astype(float)
             gaps[f"{size}, {short:.3g} to {long:.3g} tokens"] = gap.map(np.log10)

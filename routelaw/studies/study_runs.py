@@ -11,6 +11,8 @@ from typing import Self
 import pandas as pd
 
 from routelaw.figures.loss_curves import routed_techniques
+from routelaw.figures.matched import WEIGHT
+from routelaw.figures.robustness import DEFAULT_WEIGHTS
 from routelaw.fitting.matched_runs import VALIDATION, MatchedRuns
 from routelaw.runs.table import RunTable
 from routelaw.runs.variants import DEFAULT, parts_of, relative_to_usual
@@ -18,12 +20,9 @@ from routelaw.runs.variants import DEFAULT, parts_of, relative_to_usual
 PAPER_ROUTERS = ("s-base", "rl-r", "hash")
 PAPER_LAW = "saturated"
 """The paper's own: bilinear in log N and the log of Ê, which runs out at both ends."""
-BALANCE_DEFAULTS = {"switch": 1e-2, "s-base": 1e-2, "base": 1e-2, "rl-r": 1.0}
-"""Balance weight of a technique that no spec names one for."""
-ENTROPY_DEFAULTS = {"rl-r": 5e-4}
-POLICY_DEFAULTS = {"rl-r": 1e-2}
-WEIGHT_DEFAULTS = {"balance": BALANCE_DEFAULTS, "entropy": ENTROPY_DEFAULTS, "policy": POLICY_DEFAULTS}
+WEIGHT_DEFAULTS = {key.removesuffix(WEIGHT): defaults for key, defaults in DEFAULT_WEIGHTS.items()}
 """A column of the weights of each run, and what it is by default."""
+BALANCE_DEFAULTS = WEIGHT_DEFAULTS["balance"]
 WEIGHTS = {"balance_weight", "entropy_weight", "policy_weight"}
 SPREAD = ["oversubscribed", "dropped", "router_entropy"]
 LAST_PART = 0.8

@@ -69,5 +69,5 @@ def _refuse_without_effect(sweep: Sweep, measure: bool, device_name: str | None,
     missing = next((path for run in sweep.runs for path in run.missing), None)
     if measure and missing:
         raise InputError(
-            f"--measure trains a few steps, and {missing} is not there: build the corpus, or leave it out."
+            f"--measure trains a few steps, and {missing} is not there: build the corpus, or leave --measure out."
         )

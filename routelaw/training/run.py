@@ -47,7 +47,8 @@ def check_run(spec: RunSpec, execution: ExecutionSpec, corpora: Mapping[str, Cor
         raise InputError(f"{corpus.path} is corpus {corpus.id[:12]}, and the run was specified on {spec.corpus[:12]}.")
     if corpus.vocabulary > spec.model.vocabulary:
         raise InputError(
-            f"{corpus.path} has a vocabulary of {corpus.vocabulary}, more than the model's {spec.model.vocabulary}."
+            f"{corpus.path} has a vocabulary of {corpus.vocabulary}, more than the model's {spec.model.vocabulary}: "
+            f"give --set model.vocabulary={corpus.vocabulary}."
         )
     if not corpus.validation.documents:
         raise InputError(

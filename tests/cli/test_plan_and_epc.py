@@ -33,10 +33,10 @@ def answer(command):
 
 
 def test_effective_parameters_without_data(answer) -> None:
-    got = answer("epc", "--router", "s-base", "--effective", "1B", "--loss", 2.2)
+    got = answer("epc", "--fit", "clark2022-printed/s-base", "--effective", "1B", "--loss", 2.2)
     assert (got["active_params"], got["experts"]) == (N_370M, 64)
     (row,) = got["fits"]
-    assert row["fit"] == "clark2022/s-base"
+    assert row["fit"] == "clark2022-printed/s-base"
     assert row["loss"] == pytest.approx(papers_loss(N_370M, 64), rel=1e-9)
     assert papers_loss(row["effective_params"], 1) == pytest.approx(row["loss"], rel=1e-9)
     assert papers_loss(N_370M, row["experts_for_effective"]) == pytest.approx(papers_loss(1e9, 1), rel=1e-9)
@@ -152,8 +152,17 @@ def test_too_few_sizes_are_not_called_published(command, losses, table) -> None:
 
 def test_printed_digits_do_not_determine_a_cut_off(command) -> None:
     sentence = "do not determine it"
-    assert sentence in command("epc")[1]
-    assert sentence not in command("epc", "--fit", "clark2022/dense")[1]
+    assert sentence in command("epc", "--fit", "clark2022-printed/s-base")[1]
+    assert sentence not in command("epc", "--fit", "clark2022-printed/dense")[1]
+    assert sentence not in command("epc")[1]
+
+
+def test_without_data_answers_come_with_the_intervals_of_refits(answer) -> None:
+    rows = answer("epc", "--size", "370M", "--experts", 64)["fits"]
+    assert [row["fit"] for row in rows] == ["clark2022/s-base", "clark2022/rl-r", "clark2022/hash"]
+    for row in rows:
+        low, high = row["intervals"]["effective_params"]
+        assert low < row["effective_params"] < high
 
 
 def test_a_fit_and_a_router_exclude_each_other(command) -> None:

@@ -14,6 +14,7 @@ from routelaw.fitting.advice.how_many_experts import how_many_experts, last_wort
 from routelaw.fitting.advice.k_and_r import k_and_r
 from routelaw.fitting.advice.runs import runs_to_advise_on
 from routelaw.fitting.advice.runs_lacking import runs_lacking
+from routelaw.fitting.advice.use_routing import use_routing
 from routelaw.fitting.advice.which_router import which_router
 from routelaw.fitting.claims import FAILS, HOLDS, OPEN, PARTLY
 from routelaw.formatting import finite
@@ -86,7 +87,7 @@ def test_the_gain_is_that_of_the_losses_drawn(known) -> None:
     one = law.log_loss(row, {"active_params": np.array([256e6]), "experts": np.ones(1)})[0, 0]
     mean = float(one - law.log_loss(row, x)[0].mean())
     assert helps.ours.value == pytest.approx(100 * (1 - 10**-mean), abs=0.05)
-    assert "256M, where it gains least" in helps.why
+    assert "at 256M, the weakest of 4 sizes" in helps.why
 
 
 def test_beyond_its_cutoff_routing_does_not_help() -> None:
@@ -111,6 +112,7 @@ def test_another_best_router_than_the_papers_is_said() -> None:
     part = only(which_router, rows_of(seeds=2, behind={"s-base": 0.01, "hash": 0.0, "switch": 0.02}))
     assert part.numbers["order"] == ["hash", "s-base", "switch"]
     assert finding(part, "default router").verdict == FAILS
+    assert (finding(part, "best router").verdict, part.verdict) == (HOLDS, FAILS)
     assert any("the paper's default is s-base" in r.lower() for r in part.remarks)
 
 
@@ -296,7 +298,9 @@ def test_the_usual_variant_is_taken_and_said() -> None:
     assert any(f"{len(other)} runs of unusual variants" in sentence for sentence in advice.scope)
     asked = rl.advise(table, variant="positions=rope,temperature=0.1")
     assert {g["experts"] for g in asked.recommendations[0].numbers["gains_percent"]} == {8}
-    assert asked.recommendations[0].verdict != HOLDS
+    assert asked.recommendations[0].verdict == FAILS
+    assert "As asked, routed runs are those of variant 'positions=rope,temperature=0.1'." in asked.scope
+    assert "Dense runs are those of variant 'positions=rope'." in asked.scope
 
 
 def test_a_router_without_a_run_that_counts_is_named() -> None:
@@ -307,6 +311,12 @@ def test_a_router_without_a_run_that_counts_is_named() -> None:
     advice = rl.advise(table_of(rows))
     assert "Not judged, since no run of theirs is left: hash." in advice.scope
     assert advice.recommendations[1].verdict == OPEN
+
+
+def test_a_router_that_hurts_does_not_speak_against_one_that_helps() -> None:
+    part = only(use_routing, rows_of(seeds=2, behind={"s-base": 0.0, "switch": 0.1}))
+    assert finding(part, "switch helps").verdict == FAILS
+    assert (finding(part, "s-base helps").verdict, part.verdict) == (HOLDS, HOLDS)
 
 
 def test_other_lengths_are_left_out_and_the_tokens_said() -> None:
@@ -380,6 +390,7 @@ def test_s_base_is_the_router_and_where_it_is_not_is_said(release) -> None:
 
 def test_experts_gain_beyond_128_with_diminishing_returns(release) -> None:
     verdicts = {each.claim.name: each.verdict for each in release[3].findings}
+    assert release[3].verdict == HOLDS
     assert verdicts == {"gains up to": HOLDS, "still gains": HOLDS, "little beyond": FAILS, "diminishing": HOLDS}
 
 

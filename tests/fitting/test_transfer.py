@@ -41,10 +41,12 @@ def test_each_corpus_has_a_fit_of_its_own(include_dense: bool) -> None:
         assert fit.size_slopes == pytest.approx({e: a + c * np.log10(e) for e in EXPERTS if include_dense or e > 1})
         assert list(fit.expert_slopes.values()) == pytest.approx([b + c * np.log10(n) for n in SIZES])
         assert len(fit.effective) == 12
+        assert {each.extrapolated for each in fit.effective} == {True, False}
         for each in fit.effective:
             n, e = np.log10(each.active_params), np.log10(each.experts)
             assert each.effective == pytest.approx(10 ** ((a * n + b * e + c * n * e) / a))
             assert each.ratio == pytest.approx(each.effective / each.active_params)
+            assert each.extrapolated == (each.effective > max(SIZES))
             assert each.interval is not None
             assert each.interval.low <= each.effective <= each.interval.high
         assert fit.intervals["a"].low <= a <= fit.intervals["a"].high

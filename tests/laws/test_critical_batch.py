@@ -103,6 +103,16 @@ def test_a_table_without_tokens_is_refused(released) -> None:
         fit_law("kaplan2020-smin", points)
 
 
+def test_a_critical_batch_at_another_loss_is_doubted(released) -> None:
+    def doubted(law: str, target: str) -> bool:
+        points = select_points(released, "dense", get_law(law), target=target)
+        return any("B_crit is taken at" in warning for warning in points.warnings)
+
+    assert doubted("kaplan2020-smin", "loss_c4")
+    assert not doubted("kaplan2020-smin", "loss_validation")
+    assert not doubted("kaplan2020", "loss_c4")
+
+
 def test_a_table_of_other_tokens_is_refused(released) -> None:
     frame = released.frame.assign(tokens=released.frame["tokens"].where(released.frame["step"] != 20_000, 0))
     with pytest.raises(InputError, match="has 0 tokens after its first step: law kaplan2020-smin reads them"):

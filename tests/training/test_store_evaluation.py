@@ -13,13 +13,15 @@ import threading
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 from tiny_runs import EXECUTION, make_spec, make_text
 from typer.testing import CliRunner, Result
 
 from routelaw.cli.main import app
-from routelaw.corpus import Corpus
+from routelaw.corpus import Corpus, validation_windows
 from routelaw.errors import InputError
+from routelaw.evaluation.likelihood import masked_likelihood
 from routelaw.runs.files import read_runs, write_runs
 from routelaw.runs.listing import export_table, list_runs
 from routelaw.runs.store import Store
@@ -155,6 +157,20 @@ def test_one_name_is_one_measurement(store: Path, texts: dict[str, Path], tiny_c
     assert "1 of 4 results are there" in done.stderr
     assert read_runs(store).warnings == ()
     assert (last(store)["loss_words"] != [rows[0]["nats_per_token"] for rows in before.values() if rows]).all()
+
+
+def test_training_and_eval_agree(tiny_corpus: Corpus, tmp_path: Path) -> None:
+    """The same checkpoint on the same windows: what training wrote, and what the reopened model makes of them."""
+    spec = make_spec(tiny_corpus, "switch", steps=4)
+    run(spec, EXECUTION, tiny_corpus, tmp_path / "run", others={"same": tiny_corpus})
+    opened = Run(tmp_path / "run", "cpu").trained
+    written = last_rows(read_runs(tmp_path / "run").frame).iloc[0]
+    split = tiny_corpus.validation.name
+    batches = [*validation_windows(tiny_corpus, 16, 7, tokens=EXECUTION.evaluate_tokens, split=split)]
+    marked = ((rows, np.ones((len(rows), 16), bool)) for rows in batches)
+    found = masked_likelihood(opened.model, marked, "cpu")
+    assert found.nats_per_token == pytest.approx(written["loss_same"], abs=1e-6)
+    assert found.nats_per_token == pytest.approx(written["loss_validation"], abs=1e-6)
 
 
 def test_a_name_that_training_uses(tiny_corpus: Corpus, texts: dict[str, Path], tmp_path: Path) -> None:

@@ -83,7 +83,8 @@ def read_study(folder: Path) -> Study:
     predicted = pd.DataFrame(rows)[["run_id", "seconds"]].drop_duplicates("run_id") if rows else None
     rates = final_rows(plain(read_runs(data / OF_RATES))) if (data / OF_RATES).is_file() else None
     table = replace(read_runs(data / TABLE), source=TABLE)
-    return Study(plain(table), routing, speeds, costs, predicted, rates, allocations)
+    return Study(plain(table), routing=routing, speeds=speeds, costs=costs, predicted=predicted, rates=rates,
+                 allocations=allocations)  # fmt: skip
 
 
 def plain(table: RunTable) -> RunTable:

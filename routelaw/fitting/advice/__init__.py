@@ -17,6 +17,7 @@ from routelaw.fitting.intervals import DEFAULT_LEVEL
 from routelaw.fitting.matched_runs import VALIDATION
 from routelaw.formatting import number
 from routelaw.runs.table import RunTable
+from routelaw.specs.names import DENSE
 
 SMALL_GAIN = 1.0
 """Percent of the loss."""
@@ -50,7 +51,7 @@ def advise(
 
 def _scope(runs: AdviceRuns) -> list[str]:
     """At what scale all of it holds, what was taken as usual or left out, and how much is chance."""
-    sentences = [_scale(runs), *runs.usual.notes]
+    sentences = [_scale(runs), *(runs.usual.notes if runs.asked is None else _as_asked(runs))]
     if runs.left_out:
         sentences.append(f"Left out: {'; '.join(runs.left_out)}.")
     if runs.not_judged:
@@ -59,6 +60,12 @@ def _scope(runs: AdviceRuns) -> list[str]:
         models = "one model is" if runs.mixed == 1 else f"{runs.mixed} models are"
         sentences.append(f"Not compared: {models} of runs that differ in more than their seed.")
     return [*sentences, runs.noise_words] if runs.routers else sentences
+
+
+def _as_asked(runs: AdviceRuns) -> list[str]:
+    dense = runs.usual.variants.get(DENSE)
+    beside = [] if dense is None else [f"Dense runs are those of variant {dense!r}."] if dense else []
+    return [f"As asked, routed runs are those of variant {runs.asked!r}.", *beside]
 
 
 def _scale(runs: AdviceRuns) -> str:

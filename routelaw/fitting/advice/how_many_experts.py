@@ -38,10 +38,10 @@ def how_many_experts(runs: AdviceRuns) -> Recommendation:
               partial(gains_enough, up_to=low), PAPER, quantity=f"{mean}, less {gain}"),
         Claim("still gains", f"Beyond E = {high} more experts still lower the loss",
               partial(still_gains, beyond=high), PAPER, quantity=mean),
-        Claim("little beyond", f"Beyond E = {high} a doubling gains less than {gain}",
-              partial(gains_little, beyond=high), PAPER, quantity=f"{gain} less the {mean}"),
         Claim("diminishing", "Returns diminish: the second half of the doublings gains less than the first",
               returns_diminish, PAPER, quantity="difference of the mean gains of a doubling, % of the loss"),
+        Claim("little beyond", f"Beyond E = {high} a doubling gains less than {gain}",
+              partial(gains_little, beyond=high), PAPER, quantity=f"{gain} less the {mean}"),
     )  # fmt: skip
     by_law, measured = _by_law(runs), _measured(runs)
     return Recommendation(
@@ -52,6 +52,7 @@ def how_many_experts(runs: AdviceRuns) -> Recommendation:
         tuple(_tables(runs, by_law, measured)),
         tuple(_remarks(runs, by_law)),
         {"gain_percent": runs.gain, "beyond_by_law": by_law, "beyond_measured": measured, "doublings": _rows(runs)},
+        decided_by=("gains up to", "still gains", "diminishing"),
     )
 
 

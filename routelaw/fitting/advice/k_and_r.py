@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from functools import cache, partial
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -17,9 +18,10 @@ from routelaw.fitting.noise import NoiseFloor
 
 TITLE = "K and R"
 PAPER = "Use K=1 experts. Route layers at frequency 0.5 ≤ R ≤ 1; lower frequency reduces performance."
-LEAST_FREQUENCY = 0.5
 SHOWN = 0.005
 """The least percentage that is not written as zero."""
+EffectOf = Callable[[pd.DataFrame, float], Effect]
+"""The mean of gaps in log10 L, with an interval of a level."""
 NEARLY_HALF = 0.45
 """Of an odd number of blocks, one less than half is a frequency of nearly a half."""
 
@@ -36,8 +38,8 @@ def k_and_r(runs: AdviceRuns) -> Recommendation:
               quantity="R = 1 over R = 1/2 where they differ most, % of the loss"),
     )  # fmt: skip
     excess, gaps = k_excess(runs), r_gaps(runs)
-    by_k = _grouped(runs, excess, ["router", "k", "experts"], cache(partial(line_noise, runs)))
-    by_r = _grouped(runs, gaps, ["router", "blocks", "routing_frequency"], runs.matched.noise)
+    by_k = _grouped(runs, excess, ["router", "k", "experts"], partial(_line_effect, runs))
+    by_r = _grouped(runs, gaps, ["router", "blocks", "routing_frequency"], partial(_frequency_effect, runs))
     tables = []
     if by_k:
         rows = [[r["router"], str(r["k"]), str(r["experts"]), str(r["pairs"]), shown(r["effect"], "+")] for r in by_k]
@@ -58,6 +60,7 @@ def k_and_r(runs: AdviceRuns) -> Recommendation:
         tuple(tables),
         tuple(_remarks(by_k, by_r)),
         {"k": [_plain(r) for r in by_k], "routing_frequency": [_plain(r) for r in by_r]},
+        decided_by=("k one", "low r"),
     )
 
 
@@ -82,15 +85,21 @@ def k_excess(runs: AdviceRuns) -> pd.DataFrame:
 def line_noise(runs: AdviceRuns, size: str) -> NoiseFloor | None:
     """The noise of a run about the line of K = 1: that of seeds or, if that is wider, the scatter of four sizes or more
     about a parabola in log F."""
-    noise, squares, freedom = runs.matched.noise(size), 0.0, 0
+    noise, (scatter, freedom) = runs.matched.noise(size), _line_scatter(runs)
+    return noise if noise is None or scatter <= noise.sd else replace(noise, sd=scatter, freedom=freedom)
+
+
+@lru_cache(maxsize=1)
+def _line_scatter(runs: AdviceRuns) -> tuple[float, int]:
+    """Standard deviation in log10 L, and its degrees of freedom."""
+    squares, freedom = 0.0, 0
     one = runs.routed[(runs.routed["k"] == 1) & runs.routed["flops_per_token"].notna()]
     for _, own in one.groupby(["router", "experts", "routing_frequency"]):
         if len(own) > 3:
             x, y = np.log10(own["flops_per_token"].to_numpy()), own["log_loss"].to_numpy()
             residual = y - np.polyval(np.polyfit(x, y, 2), x)
             squares, freedom = squares + float((residual**2).sum()), freedom + len(own) - 3
-    scatter = float(np.sqrt(squares / freedom)) if freedom else 0.0
-    return noise if noise is None or scatter <= noise.sd else replace(noise, sd=scatter, freedom=freedom)
+    return (float(np.sqrt(squares / freedom)) if freedom else 0.0), freedom
 
 
 def r_gaps(runs: AdviceRuns) -> pd.DataFrame:
@@ -128,13 +137,24 @@ def _effect(group: pd.DataFrame, noise: NoiseOf, level: float) -> Effect:
     return mean_effect(group["gap"].to_numpy(), list(group["size"]), noise, level=level)
 
 
+def _frequency_effect(runs: AdviceRuns, group: pd.DataFrame, level: float) -> Effect:
+    return _effect(group, runs.matched.noise, level)
+
+
+def _line_effect(runs: AdviceRuns, group: pd.DataFrame, level: float) -> Effect:
+    effect = _effect(group, partial(line_noise, runs), level)
+    if all(line_noise(runs, size) is runs.matched.noise(size) for size in group["size"]):
+        return effect
+    return replace(effect, basis=effect.basis.replace("seed noise", "the scatter of K = 1 about a smooth curve"))
+
+
 def one_expert_on_average(runs: AdviceRuns) -> Outcome:
     """The mean excess of all models with K > 1 over the line through K = 1 models of other sizes at the same FLOPs per
     token, E and R. Holds if its interval lies above zero, does not hold if below."""
     found = k_excess(runs)
     if found.empty:
         return _no_k(runs)
-    effect = share_added(_effect(found, cache(partial(line_noise, runs)), runs.level))
+    effect = share_added(_line_effect(runs, found, runs.level))
     worse = int((found["gap"] > 0).sum())
     why = f"{shown(effect, '+')} over K = 1; {worse} of {len(found)} models with K > 1 lie above its line."
     return effect, effect.verdict(), why
@@ -156,9 +176,8 @@ def one_expert(runs: AdviceRuns) -> Outcome:
     found = k_excess(runs)
     if found.empty:
         return _no_k(runs)
-    noise = cache(partial(line_noise, runs))
     groups = {f"{r}, K = {k}, E = {e}": g for (r, k, e), g in found.groupby(["router", "k", "experts"], sort=False)}
-    name, effect = weakest({name: partial(_effect, group, noise) for name, group in groups.items()})
+    name, effect = weakest({name: partial(_line_effect, runs, group) for name, group in groups.items()})
     excess = share_added(effect)
     return excess, effect.verdict(), f"Least for {name}: {shown(excess, '+')} over K = 1 at equal FLOPs."
 
@@ -172,7 +191,7 @@ def fewer_blocks(runs: AdviceRuns) -> Outcome:
     if found.empty:
         return _one_frequency(runs, "below a half")
     groups = {f"{r}, R = {f:.3g}": g for (r, f), g in found.groupby(["router", "routing_frequency"], sort=False)}
-    name, effect = weakest({name: partial(_effect, group, runs.matched.noise) for name, group in groups.items()})
+    name, effect = weakest({name: partial(_frequency_effect, runs, group) for name, group in groups.items()})
     excess, worse = share_added(effect), int((found["gap"] > 0).sum())
     why = (
         f"Least for {name}: {shown(excess, '+')} over R = {_reference(runs):.3g}; {worse} of {len(found)} pairs agree."
@@ -190,11 +209,11 @@ def same_range(runs: AdviceRuns) -> Outcome:
         return _one_frequency(runs, "of 1 beside 1/2")
     groups = {str(router): group for router, group in found.groupby("router", sort=False)}
     wide = 1 - (1 - runs.level) / len(groups)
-    usual = {router: share_added(_effect(group, runs.matched.noise, runs.level)) for router, group in groups.items()}
+    usual = {router: share_added(_frequency_effect(runs, group, runs.level)) for router, group in groups.items()}
     widest = max(usual, key=lambda router: max(abs(usual[router].low), abs(usual[router].high)))
     means = listed(f"{router} {shown(effect, '+')}" for router, effect in usual.items())
     why = f"R = 1 over R = {_reference(runs):.3g}: {means}."
-    allowing = [share_added(_effect(group, runs.matched.noise, wide)) for group in groups.values()]
+    allowing = [share_added(_frequency_effect(runs, group, wide)) for group in groups.values()]
     if any(abs(e.value) > runs.gain and (e.low > runs.gain or e.high < -runs.gain) for e in allowing):
         return usual[widest], FAILS, why
     within = all(-runs.gain < e.low and e.high < runs.gain for e in usual.values())
@@ -208,10 +227,10 @@ def _one_frequency(runs: AdviceRuns, which: str) -> str:
     return f"No routed model has an R {which} at a size and E that were trained with the usual one."
 
 
-def _grouped(runs: AdviceRuns, found: pd.DataFrame, by: list[str], noise: NoiseOf) -> list[dict[str, Any]]:
+def _grouped(runs: AdviceRuns, found: pd.DataFrame, by: list[str], effect_of: EffectOf) -> list[dict[str, Any]]:
     rows = []
     for key, group in found.sort_values(by).groupby(by, sort=False):
-        effect = share_added(_effect(group, noise, runs.level))
+        effect = share_added(effect_of(group, runs.level))
         rows.append({**dict(zip(by, key, strict=True)), "pairs": len(group), "effect": effect,
                      "gaps_percent": [100 * (10.0**gap - 1) for gap in group["gap"]]})  # fmt: skip
     return rows

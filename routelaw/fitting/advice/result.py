@@ -37,11 +37,14 @@ class Recommendation:
     """Where the runs disagree with the paper or with each other, and what else a reader must know."""
     numbers: dict[str, Any] = field(default_factory=dict)
     """What the tables show, for programs."""
+    decided_by: tuple[str, ...] = ()
+    """The findings that say what the paper says, by the names of their claims; all, if empty."""
 
     @property
     def verdict(self) -> str:
-        """That of its findings together: `holds in part` where some hold and others do not, or cannot be told."""
-        verdicts = {finding.verdict for finding in self.findings}
+        """That of these findings together: `holds in part` where some hold and others do not, or cannot be told."""
+        decisive = [f for f in self.findings if not self.decided_by or f.claim.name in self.decided_by]
+        verdicts = {finding.verdict for finding in decisive}
         if len(verdicts) == 1:
             return verdicts.pop()
         return PARTLY if verdicts & {HOLDS, PARTLY} else FAILS if FAILS in verdicts else OPEN
@@ -52,6 +55,7 @@ class Recommendation:
             "title": self.title,
             "paper": self.paper,
             "verdict": self.verdict,
+            "decided_by": list(self.decided_by or (finding.claim.name for finding in self.findings)),
             "findings": [finding.as_dict() for finding in self.findings],
             "remarks": list(self.remarks),
             **self.numbers,

@@ -44,6 +44,8 @@ class AdviceRuns:
     level: float
     gain: float
     """The gain of a doubling of E that counts as small, in percent of the loss."""
+    asked: str | None
+    """The variant asked for; None for the usual ones."""
     trained: tuple[str, ...]
     """Routers that the table holds."""
     left_out: tuple[str, ...] = ()
@@ -247,7 +249,7 @@ def runs_to_advise_on(table: RunTable, target: str, variant: str | None, level: 
     losses = [name for name in table.losses if name != target]
     frame = frame.drop(columns=losses).rename(columns={target: VALIDATION})
     trained = tuple(router for router in table.routers if router != DENSE)
-    return AdviceRuns(replace(relative, frame=frame), usual, target, level, gain, trained, tuple(left_out))
+    return AdviceRuns(replace(relative, frame=frame), usual, target, level, gain, variant, trained, tuple(left_out))
 
 
 def _of_variant(frame: pd.DataFrame, variant: str, source: str, left_out: list[str]) -> pd.DataFrame:
@@ -279,12 +281,13 @@ def _keep(frame: pd.DataFrame, mask: pd.Series, why_not: str, left_out: list[str
     return frame[mask]
 
 
-def mean_of_shared(differences: np.ndarray, noise: LossNoise | None, level: float) -> Effect:
-    """Mean difference of several runs to one run, whose noise does not average out."""
+def mean_of_shared(differences: np.ndarray, variance: float, noise: LossNoise | None, level: float) -> Effect:
+    """Mean difference of several models to one, whose noise does not average out; `variance` is that of the mean, in
+    variances of one run."""
     value = float(np.mean(differences))
     if noise is None:
         return Effect(value, basis="No seeds and no law: no interval.")
-    half = student(noise.freedom, level) * noise.sd * float(np.sqrt(1 + 1 / len(differences)))
+    half = student(noise.freedom, level) * noise.sd * float(np.sqrt(variance))
     return Effect.around(value, half, f"Interval from {noise_source(noise)}.")
 
 

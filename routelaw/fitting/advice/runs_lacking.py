@@ -191,7 +191,9 @@ def _remarks(runs: AdviceRuns) -> list[str]:
     else:
         bare = [size for size in runs.sizes if size not in runs.matched.seeded_sizes]
         if bare:
-            sentences.append(f"No seeds at {listed(bare)}: the noise of the nearest smaller size stands for theirs.")
+            sentences.append(
+                f"No seeds at {listed(bare)}: those of the next smaller size, or the smallest with any, stand in."
+            )
     if others := [size for size in runs.sizes if size not in grid_sizes(runs)]:
         sentences.append(f"Not counted, because trained at one E only: {listed(others)}.")
     without = [size for size in runs.sizes if size not in runs.dense.index]

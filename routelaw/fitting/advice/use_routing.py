@@ -58,6 +58,7 @@ def use_routing(runs: AdviceRuns) -> Recommendation:
         tuple(tables),
         (*_worse_than_dense(gains), *remarks),
         {"gains_percent": gains, "n_cut": cutoffs},
+        decided_by=(claims[0].name,),  # whoever routes takes the best router
     )
 
 
@@ -77,18 +78,20 @@ def helps_at_every_size(router: str, runs: AdviceRuns) -> Outcome:
     least, effect = weakest({size: partial(_gain_at, runs, router, size) for size in with_dense})
     gain = share_taken_off(effect)
     means = {size: share_taken_off(_gain_at(runs, router, size, runs.level)).value for size in with_dense}
-    most = max(means, key=means.__getitem__)
+    low, high = min(means, key=means.__getitem__), max(means, key=means.__getitem__)
     lacking = [size for size in sizes if size not in with_dense]
-    why = f"Mean over E: {shown(gain)} at {least}"
-    why += f", where it gains least; {means[most]:.1f} % at {most}." if len(means) > 1 else ", the only size with both."
+    why = f"Mean gain over E: {shown(gain)} at {least}, the weakest of {len(means)} sizes"
+    why += f"; {means[low]:.1f} % ({low}) to {means[high]:.1f} % ({high})." if len(means) > 1 else "."
+    why = why.replace("the weakest of 1 sizes", "the only size with dense runs")
     why += f" No dense run at {listed(lacking)}." if lacking else ""
     return gain, effect.verdict(), why
 
 
 def _gain_at(runs: AdviceRuns, router: str, size: str, level: float) -> Effect:
-    own = runs.usual_routed
-    losses = own["log_loss"][(own["router"] == router) & (own["size"] == size)].to_numpy()
-    return mean_of_shared(runs.dense["log_loss"][size] - losses, runs.noise(size), level)
+    own = runs.usual_routed[(runs.usual_routed["router"] == router) & (runs.usual_routed["size"] == size)]
+    gains = runs.dense["log_loss"][size] - own["log_loss"].to_numpy()
+    variance = 1 / runs.dense["seeds"][size] + float((1 / own["seeds"]).sum()) / len(own) ** 2
+    return mean_of_shared(gains, variance, runs.noise(size), level)
 
 
 def cutoff_beyond(runs: AdviceRuns) -> Outcome:
@@ -145,7 +148,7 @@ def _cut_words(cutoff: dict[str, Any]) -> str:
     if cutoff["never_ends"]:
         return "none: routing never stops helping"
     if cutoff["interval"] is None:
-        return f"{number(cutoff['n_cut'], 3)}, no interval"
+        return "not determined"
     low, high = cutoff["interval"]
     ends = f"{'(…' if low is None else f'[{number(low, 3)}'}, {'…)' if high is None else f'{number(high, 3)}]'}"
     return f"{number(cutoff['n_cut'], 3)} {ends}"

@@ -53,6 +53,7 @@ def which_router(runs: AdviceRuns) -> Recommendation:
         (table,),
         tuple(_exceptions(runs, best, by_size)),
         {"order": runs.ordered, "pairs": pairs, "leads_by_size_percent": by_size},
+        decided_by=(claims[-1].name,),  # the paper's default, where it is there
     )
 
 

@@ -20,6 +20,7 @@ from routelaw.laws.law import Law
 from routelaw.report.page import Interactive, ReportProgress, Section, render, report_folder
 from routelaw.report.runs.analysis import analyse
 from routelaw.report.runs.data import OWN, ReportData, RunRow, read_report_data, rows_of
+from routelaw.report.runs.paper_figures import draw_paper_figures
 from routelaw.report.runs.sections import Source, imported_section, own_sections
 from routelaw.report.runs.static_figures import draw_static_figures
 from routelaw.report.runs.studies import FOLDER, report_studies
@@ -31,6 +32,7 @@ from routelaw.runs.store import Store
 from routelaw.specs.names import known_study, nearest_hint
 
 DEFAULT_TARGET = "loss_validation"
+STEPS_EACH = 4
 MOST_LOGS = 600
 """Logs read for curves and heat maps: reading a thousand long ones would take longer than all the rest."""
 
@@ -51,7 +53,7 @@ def report_steps(
     studies = list(dict.fromkeys(known_study(name) for name in studies))
     with report_folder(out, force=force) as folder:
         sources_data = read_report_data(path)
-        total = 3 * len(sources_data) + 1
+        total = STEPS_EACH * len(sources_data) + 1
         done = 0
         sources: list[Source] = []
         for place, report_data in enumerate(sources_data):
@@ -65,11 +67,14 @@ def report_steps(
             tables += write_transfer_tables(source.transfer, folder / "tables" / name)
             yield ReportProgress(done + 2, total, f"figures of {report_data.source}")
             figures = draw_static_figures(source, folder / "figures" / name)
+            yield ReportProgress(done + 3, total, f"figures of the paper from {report_data.source}")
+            comparable = report_data.comparable if source.analysis else None
+            paper_figures = draw_paper_figures(comparable, source.target, folder / "figures" / name)
             address = source.address("figures", FOLDER)
             wanted = _studies(path, report_data, sources_data, studies)
             judged = report_studies(wanted, report_data, source.target, logs, folder / address, address)
-            sources.append(replace(source.with_files(tables, figures), studies=judged))
-            done += 3
+            sources.append(replace(source.with_files(tables, figures, paper_figures), studies=judged))
+            done += STEPS_EACH
         yield ReportProgress(done, total, "the page")
         write_atomically(_page(path, sources).encode(), folder / "index.html")
     summary = {"page": str(Path(out) / "index.html"), **summary_of(str(path), sources)}

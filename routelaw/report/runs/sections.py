@@ -14,6 +14,7 @@ from routelaw.report.runs.analysis import Analysis
 from routelaw.report.runs.chart_data import explorer_data
 from routelaw.report.runs.data import OWN, ReportData, RunRow
 from routelaw.report.runs.law_text import law_blocks, ranking_grid
+from routelaw.report.runs.paper_figures import PaperFigures, paper_figure_blocks
 from routelaw.report.runs.studies import ReportedStudy, study_section
 from routelaw.report.runs.summary import comparison_text, facts, gains, scale, trained
 from routelaw.report.runs.training import HeatMaps
@@ -47,9 +48,10 @@ class Source:
     """Of the paper: those that a sweep here said it was, or that were asked for."""
     tables: Sequence[str] = field(default=())
     figures: Sequence[str] = field(default=())
+    paper_figures: PaperFigures = field(default_factory=PaperFigures)
 
-    def with_files(self, tables: Sequence[str], figures: Sequence[str]) -> Source:
-        return replace(self, tables=tables, figures=figures)
+    def with_files(self, tables: Sequence[str], figures: Sequence[str], paper_figures: PaperFigures) -> Source:
+        return replace(self, tables=tables, figures=figures, paper_figures=paper_figures)
 
     def address(self, kind: str, name: str) -> str:
         return "/".join(part for part in (kind, self.place, name) if part)
@@ -111,6 +113,8 @@ def _parts(source: Source) -> Parts:
     parts.append(("Training curves", source.anchor("curves"), _curves(source)))
     if source.report_data.name == OWN:
         parts.append(("Expert load and drops", source.anchor("load"), _load(source)))
+    figures = paper_figure_blocks(source.paper_figures, source.anchor, lambda name: source.address("figures", name))
+    parts.append(("Figures of the paper", source.anchor("paper-figures"), figures))
     return [(title, anchor, blocks) for title, anchor, blocks in parts if blocks]
 
 

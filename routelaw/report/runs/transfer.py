@@ -69,7 +69,8 @@ def _explained(transfer: Transfer) -> str:
     return (
         f"{bars} a(E) is the slope of log L in log N at that E, b(N) the slope in log E at that size: the further "
         "below zero, the more is gained. Effective parameters N̄ are the dense size of equal loss on that text, "
-        "under the same law, as a multiple of N; there are none where larger dense models are no better under it."
+        "under the same law, as a multiple of N; there are none where larger dense models are no better under it. "
+        "Those outside the sizes trained are extrapolated."
     )
 
 
@@ -124,6 +125,8 @@ def _multiple(found: EffectiveSize | None) -> Entry:
     if np.isnan(found.effective):
         return Entry("–", under="larger is no better")
     under = known(found.interval, number) if found.interval else number(found.effective, 3)
+    if found.extrapolated:
+        under += ", extrapolated"
     return Entry(f"{number(found.ratio, 3)} ×", under=under, tone="good" if found.ratio > 1 else "bad")
 
 
@@ -152,6 +155,7 @@ def _frames(transfer: Transfer) -> dict[str, pd.DataFrame]:
             ends = each.interval.ends if each.interval else (None, None)
             model = {"size": each.size, "active_params": each.active_params, "experts": each.experts}
             effective.append({**of, **model, "effective_params": each.effective, **_low_high(ends)})
+            effective[-1]["extrapolated"] = each.extrapolated
     return {"transfer_coefficients": pd.DataFrame(coefficients), "transfer_effective": pd.DataFrame(effective)}
 
 

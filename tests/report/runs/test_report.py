@@ -75,7 +75,7 @@ def test_the_parts_stand_in_their_order(page: Page) -> None:
     titles = re.findall(r"<h2>(.*?)</h2>", page.html)
     assert titles == [
         "Loss against experts", "Summary", "Advice", "Explorer", "Laws compared", "Effective parameters",
-        "The slope in log E", "Training curves", "Expert load and drops", "All runs",
+        "The slope in log E", "Training curves", "Expert load and drops", "Figures of the paper", "All runs",
     ]  # fmt: skip
     assert page.names == [
         "losses-chart", "explorer-view", "laws-chart", "effective-chart", "slopes-chart", "curves-chart", "load-maps",
