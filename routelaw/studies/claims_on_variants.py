@@ -18,7 +18,7 @@ from routelaw.fitting.claims import FAILS, HOLDS, NOT_TRAINED, OPEN, Effect, Out
 from routelaw.fitting.intervals import DEFAULT_LEVEL
 from routelaw.fitting.matched_runs import PERCENT, VALIDATION, mean_effect, shared_effect
 from routelaw.fitting.noise import NoiseFloor
-from routelaw.runs.variants import COMMON_FREQUENCY
+from routelaw.runs.variants import COMMON_FREQUENCY, DEFAULT, parts_of, variant_of
 from routelaw.specs.names import DENSE
 from routelaw.studies.claims_on_architecture import ROUTER, k_router, lowest_frequency, stacked_gaps
 from routelaw.studies.claims_on_balance import by_balance
@@ -184,9 +184,18 @@ def noise_of_two(runs: StudyRuns, size: str) -> NoiseFloor | None:
 def variant_gap(runs: StudyRuns, router: str, one: str, other: str) -> pd.Series:
     """log10 L of a variant less that of another, by size, E, K and R."""
     rows = runs.one_length[runs.one_length["router"] == router]
+    rows = rows.assign(variant=rows["variant"].map(_without_defaults))
     keys = ["size", "experts", *PAIR]
     first, second = (rows[rows["variant"] == v].groupby(keys)[LOSS].mean() for v in (one, other))
     return (first - second).dropna()
+
+
+def _without_defaults(variant: str) -> str:
+    """G and S have no entropy term: where one is usual, theirs is the default, and no difference between them."""
+    parts = parts_of(variant)
+    if "variant" in parts and parts.get("entropy_weight") == DEFAULT:
+        del parts["entropy_weight"]
+    return variant_of(parts)
 
 
 def worse_variant(worse: str, better: str, runs: StudyRuns) -> Outcome:

@@ -140,6 +140,16 @@ def test_the_largest_size_is_judged_by_seeds_of_smaller_ones() -> None:
     assert "No seeds" in alone.why
 
 
+def test_variants_of_rl_r_where_weights_are_usual() -> None:
+    """G and S lack the entropy term that B usually has: they are compared all the same."""
+    usual = {"router": "rl-r", "variant": "balance_weight=0.1,entropy_weight=0.05"}
+    greedy, sampled = ({"router": "rl-r", "variant": f"balance_weight=0.1,variant={v}"} for v in "GS")
+    made = pairs(greedy, sampled, usual)(EFFECT)
+    more = [Run("rl-r", s, 2, variant=usual["variant"]) for s in SIZES]
+    found = verdict("rl-variants", "nucleus", [*made, *more])
+    assert (found.verdict, found.ours.value) == (HOLDS, pytest.approx(PERCENT * EFFECT, rel=0.01))
+
+
 def test_one_block_has_nothing_to_share() -> None:
     """Its losses are equal to the last digit, and would pull the mean to zero."""
     made = pairs({"router": "s-base", "variant": "shared_decisions"}, {"router": "s-base"}, {"router": "hash"})(EFFECT)
