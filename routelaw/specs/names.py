@@ -16,6 +16,12 @@ def nearest_hint(word: str, choices: Collection[str]) -> str:
 
 DENSE = "dense"
 TECHNIQUES = (DENSE, "s-base", "rl-r", "hash", "switch", "base")
+OPTIONS = {
+    "credit", "entropy_weight", "importance", "jitter", "max_iterations", "nucleus", "permuted", "policy_weight",
+    "relative_temperature", "reward", "scheme", "temperature", "tolerance", "value_layers", "value_loss",
+    "value_weight", "variant", "weight",
+}  # fmt: skip
+"""Names of the techniques' own options, for those who read variants and know no router."""
 
 
 STUDIES = (

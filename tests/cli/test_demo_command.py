@@ -62,3 +62,5 @@ def test_the_demo_s_own_sweep() -> None:
     assert len(sweep.runs) == 30
     assert {run.spec.router.name for run in sweep.runs} == {"dense", "s-base", "switch", "hash"}
     assert len({run.spec.counts.active_params for run in sweep.runs}) == 3
+    even = {run.spec.variant for run in sweep.runs if run.spec.router.name == "s-base"}
+    assert even == {"relative_temperature,temperature=0.05"}, "docs/log/2026-11-19-s-base-rebalancing.md"

@@ -107,6 +107,11 @@ def test_a_router_whose_only_variant_is_of_its_own_fields_is_fitted_with_the_pla
     dense = {"router": "dense", "experts": 1, "loss_validation": 3.5}
     only = table({"variant": "shared_slots=4,shuffle_groups=4"}, dense)
     assert select_points(only, "s-base").loss.tolist() == [3.5, 3.0]
+    options = table({"variant": "relative_temperature,temperature=0.03,tolerance=0.05"}, dense)
+    assert select_points(options, "s-base").loss.tolist() == [3.5, 3.0]
+    foreign = table({"variant": "big"}, dense)
+    with pytest.raises(InputError, match="left out are 1 run of another variant than ''"):
+        select_points(foreign, "s-base")
     mixed = table({"variant": "shuffle_groups=4"}, {"variant": "", "experts": 4}, dense)
     assert sorted(select_points(mixed, "s-base").loss.tolist()) == [3.0, 3.5]
     assert select_points(mixed, "s-base").left_out == ("1 run of another variant than ''",)

@@ -11,7 +11,7 @@ import torch
 from places import interpret, interpreter, on_gpu
 from torch import Tensor
 
-from routelaw.kernels.sinkhorn import expert_potentials, expert_potentials_op, sinkhorn
+from routelaw.kernels.sinkhorn import expert_potentials, expert_potentials_op, log_sum_exp, sinkhorn
 
 
 def problem(groups: int, members: int, experts: int, kind: str, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
@@ -47,6 +47,21 @@ def test_the_operation_is_the_plain_form_on_a_cpu() -> None:
         found = expert_potentials(logits_TE, members_GM, valid_T, 1e-3, 100)
         wanted = sinkhorn(logits_TE[members_GM], valid_T[members_GM], 1e-3, 100)[1:]
         assert all(torch.equal(a, b) for a, b in zip(found, wanted, strict=True))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_logarithm_of_a_sum_is_torchs_to_the_bit(dtype: torch.dtype) -> None:
+    generator = torch.Generator().manual_seed(0)
+    for scale in (0.1, 10.0, 100.0, 1e4):
+        values = scale * torch.randn(3, 700, 9, generator=generator, dtype=dtype)
+        values[:, ::3, ::2] = -torch.inf
+        values[1, 5] = -torch.inf
+        values[2] = -torch.inf
+        values[0, 1, 1], values[0, 2, 3] = torch.inf, torch.nan
+        for dim in (1, 2):
+            torch.testing.assert_close(
+                log_sum_exp(values, dim), torch.logsumexp(values, dim), rtol=0, atol=0, equal_nan=True
+            )
 
 
 def test_a_compiler_sees_one_operation_of_the_right_shape() -> None:

@@ -12,6 +12,7 @@ from torch.utils import _pytree as pytree
 
 from routelaw.errors import InputError
 from routelaw.routers.router import Routing, all_routers
+from routelaw.specs.names import OPTIONS
 
 NAMES = sorted(all_routers())
 CASES = [
@@ -182,6 +183,10 @@ def test_unknown_option_names_the_nearest(name):
         return
     with pytest.raises(InputError, match=f"did you mean '{known[0]}'"):
         build(name, **{known[0] + "x": 1})
+
+
+def test_the_names_of_options_are_known_without_the_routers():
+    assert {f.name for kind in all_routers().values() for f in fields(kind.Options)} == OPTIONS
 
 
 @pytest.mark.parametrize("name", NAMES)

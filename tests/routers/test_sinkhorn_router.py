@@ -114,6 +114,7 @@ def test_a_low_temperature_evens_out_what_small_logits_leave_uneven():
 
 
 EVEN = {"relative_temperature": True, "temperature": 0.05}
+"""What the demo and the miniatures have."""
 
 
 def of_few_kinds(tokens, width=64, seed=0):

@@ -132,6 +132,8 @@ def test_the_papers_s_base_is_no_variant_and_is_the_run_that_its_settings_spelle
     assert {spec.variant for spec in spelled} == {"shuffle_groups=4"}
     assert [spec.run_id for spec in spelled] == [spec.run_id for spec in found]
     assert {(s.variant, s.recipe) for s in specs(expand("main", "paper")) if s.router.name != "s-base"} == {("", "")}
+    small = {spec.variant for spec in specs(expand("main", "miniature"), "s-base")}
+    assert small == {"relative_temperature,temperature=0.05"}
 
 
 def test_main_counts_as_the_release_does(expand: Expand, released: RunTable) -> None:
