@@ -98,14 +98,14 @@ class JudgedClaim:
         return {**said, "verdict": self.verdict, "ours": asdict(self.ours) if self.ours else None, "why": self.why}
 
 
-def weakest(effects: Mapping[str, Callable[[float], Effect]]) -> tuple[str, Effect]:
+def weakest(effects: Mapping[str, Callable[[float], Effect]], level: float = DEFAULT_LEVEL) -> tuple[str, Effect]:
     """The one with the lowest lower end, of several effects that must all be positive, each a function of the level.
 
     All hold if the lowest lower end does; one fails if an upper end lies below, of a wider interval that allows for
     their number: with many, one would fall below by chance.
     """
-    wide_level = 1 - (1 - DEFAULT_LEVEL) / len(effects)
-    both = {name: (make(DEFAULT_LEVEL), make(wide_level)) for name, make in effects.items()}
+    wide_level = 1 - (1 - level) / len(effects)
+    both = {name: (make(level), make(wide_level)) for name, make in effects.items()}
     name = min(both, key=lambda n: (both[n][1].high >= 0, both[n][0].low))
     usual, wide = both[name]
     return name, Effect(usual.value, usual.low, wide.high, usual.basis)

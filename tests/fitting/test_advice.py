@@ -349,6 +349,22 @@ def test_another_loss_is_advised_on_as_if_it_were_the_only_one() -> None:
     assert here.target == "loss_c4"
 
 
+@pytest.mark.parametrize("level", [0.5, 0.99])
+def test_every_interval_is_of_the_level_asked_for(level: float) -> None:
+    """Of one seed noise, half the width goes with Student's quantile; where the weakest of several counts, its lower
+    side has the level and the upper one allows for their number."""
+    rows = with_choices()
+    usual, asked = ({p.number: p for p in rl.advise(table_of(rows), level=at).recommendations} for at in (0.9, level))
+    found = 0
+    for number, part in usual.items():
+        for one, other in zip(part.findings, asked[number].findings, strict=True):
+            if one.ours is not None and np.isfinite(one.ours.low) and one.ours.low < one.ours.value:
+                low, at = (each.ours.value - each.ours.low for each in (one, other))
+                assert (at < low) == (level < 0.9), (number, one.claim.name)
+                found += 1
+    assert found >= 5
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [

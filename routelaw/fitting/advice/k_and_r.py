@@ -177,7 +177,7 @@ def one_expert(runs: AdviceRuns) -> Outcome:
     if found.empty:
         return _no_k(runs)
     groups = {f"{r}, K = {k}, E = {e}": g for (r, k, e), g in found.groupby(["router", "k", "experts"], sort=False)}
-    name, effect = weakest({name: partial(_line_effect, runs, group) for name, group in groups.items()})
+    name, effect = weakest({name: partial(_line_effect, runs, group) for name, group in groups.items()}, runs.level)
     excess = share_added(effect)
     return excess, effect.verdict(), f"Least for {name}: {shown(excess, '+')} over K = 1 at equal FLOPs."
 
@@ -191,7 +191,9 @@ def fewer_blocks(runs: AdviceRuns) -> Outcome:
     if found.empty:
         return _one_frequency(runs, "below a half")
     groups = {f"{r}, R = {f:.3g}": g for (r, f), g in found.groupby(["router", "routing_frequency"], sort=False)}
-    name, effect = weakest({name: partial(_frequency_effect, runs, group) for name, group in groups.items()})
+    name, effect = weakest(
+        {name: partial(_frequency_effect, runs, group) for name, group in groups.items()}, runs.level
+    )
     excess, worse = share_added(effect), int((found["gap"] > 0).sum())
     why = (
         f"Least for {name}: {shown(excess, '+')} over R = {_reference(runs):.3g}; {worse} of {len(found)} pairs agree."

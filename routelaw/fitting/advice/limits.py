@@ -53,7 +53,7 @@ def _every(name: str, runs: AdviceRuns) -> Outcome:
     lacking = [router for router in runs.ordered if router not in reports]
     if not reports:
         return f"The law cannot be fitted: {runs.why_no_law(lacking[0])}"
-    least, effect = weakest({router: partial(_effect, runs, router, name) for router in reports})
+    least, effect = weakest({router: partial(_effect, runs, router, name) for router in reports}, runs.level)
     unknown = [router for router in reports if coefficient_interval(runs, router, name, runs.level) is None]
     said = [f"Not identified for {listed(unknown)}."] if unknown else []
     said += [f"No such law for {listed(lacking)}: {runs.why_no_law(lacking[0])}"] if lacking else []

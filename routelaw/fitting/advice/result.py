@@ -88,7 +88,7 @@ class Advice:
 
     def lines(self) -> list[str]:
         """The text, line by line."""
-        lines = _wrapped(f"Advice from {self.source} ({self.target}; {self.level:.0%} intervals)")
+        lines = _wrapped(f"Advice from {self.source} ({self.target}; {100 * self.level:g} % intervals)")
         for sentence in self.scope:
             lines += _wrapped(sentence, "  ")
         for sentence in self.warnings:

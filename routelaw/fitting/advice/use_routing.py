@@ -75,7 +75,7 @@ def helps_at_every_size(router: str, runs: AdviceRuns) -> Outcome:
     with_dense = [size for size in sizes if size in runs.dense.index]
     if not with_dense:
         return f"There is no dense run at {listed(sizes)}, so what {router} gains is not known."
-    least, effect = weakest({size: partial(_gain_at, runs, router, size) for size in with_dense})
+    least, effect = weakest({size: partial(_gain_at, runs, router, size) for size in with_dense}, runs.level)
     gain = share_taken_off(effect)
     means = {size: share_taken_off(_gain_at(runs, router, size, runs.level)).value for size in with_dense}
     low, high = min(means, key=means.__getitem__), max(means, key=means.__getitem__)

@@ -73,7 +73,7 @@ def leads(best: str, runs: AdviceRuns) -> Outcome:
     if not others:
         return "No two routers were trained at the same size and E."
     ranked = cache(runs.ranked)
-    name, effect = weakest({o: partial(_at_level, ranked, best, o) for o in others})
+    name, effect = weakest({o: partial(_at_level, ranked, best, o) for o in others}, runs.level)
     lead = share_taken_off(effect)
     why = f"Its lead over {name} is the least sure: {shown(lead)} of the loss."
     why += f" Never trained beside {listed(lacking)}." if lacking else ""
