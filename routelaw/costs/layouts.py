@@ -307,11 +307,15 @@ def _about_groups(spec: RunSpec, cluster: Cluster, count: int) -> str:
     return f"{sentence}. --set router.group_tokens={length} has room for {batch}, and is another run."
 
 
+def _devices(cluster: Cluster) -> str:
+    return f"{cluster.devices} device{'s' * (cluster.devices > 1)}"
+
+
 def _none_possible(spec: RunSpec, cluster: Cluster, refused: dict[Layout, str]) -> str:
     by_groups = [layout for layout in refused if _possible(spec, layout)]
     if by_groups:
-        return f"no layout of {cluster.devices} devices is possible: {_about_groups(spec, cluster, len(by_groups))}"
-    return f"no layout of {cluster.devices} devices is possible: {next(iter(refused.values()))}"
+        return f"no layout of {_devices(cluster)} is possible: {_about_groups(spec, cluster, len(by_groups))}"
+    return f"no layout of {_devices(cluster)} is possible: {next(iter(refused.values()))}"
 
 
 def _none_fits(cluster: Cluster, closest: LayoutPlan) -> str:
@@ -323,7 +327,7 @@ def _none_fits(cluster: Cluster, closest: LayoutPlan) -> str:
     }
     largest = max(parts, key=lambda name: parts[name])
     return (
-        f"no layout of {cluster.devices} devices fits: the closest, {closest.layout} in {closest.micro_batches} "
+        f"no layout of {_devices(cluster)} fits: the closest, {closest.layout} in {closest.micro_batches} "
         f"micro-batches, needs {byte_size(closest.needed)} of the {device.name}'s {byte_size(closest.available)}, "
         f"{byte_size(closest.missing)} too much ({byte_size(parts[largest])} of it for {largest}): take more devices, "
         f"fewer experts or a smaller model."

@@ -210,6 +210,7 @@ def test_the_main_sweep_as_the_command_shows_it(command, tmp_path: Path) -> None
     code, out, err = command(*arguments, "--devices", "128", "--device-name", "h200", "--set", "router.name=hash")
     assert code == 0, err
     assert "128 × h200" in out
+    assert "never timed" in out
     assert not store.exists()
 
 
@@ -286,7 +287,7 @@ def test_runs_that_no_layout_fits_are_named_and_left_out_of_the_totals(file: Giv
     code, out, err = command("sweep", path, "--dry-run", "--price", "1")
     assert code == 0, err
     assert "No layout is found for 2 of 4 runs" in out
-    assert "hash 7B E=8: no layout of 1 devices fits" in " ".join(out.split())
+    assert "hash 7B E=8: no layout of 1 device fits" in " ".join(out.split())
     code, out, _ = command("sweep", path, "--dry-run", "--price", "1", "--json")
     found = json.loads(out)
     small = ("--set", "model.size=15M", "--dry-run", "--price", "1", "--json")

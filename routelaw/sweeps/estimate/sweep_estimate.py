@@ -140,6 +140,8 @@ class SweepEstimate:
             alone = ", and for a run that shares its device with none" if self.share < 1 else ""
             better = ": --measure times a few steps of every shape" if self.here else ""
             lines.append(f"Times by arithmetic are rough (a third off is usual){alone}{better}.")
+        if any(run.how == ARITHMETIC and run.run.execution.processes.world > 1 for run in self.left):
+            lines.append("Runs of several GPUs were never timed: take theirs as a first guess.")
         return lines + ([problem] if (problem := too_large(self)) else [])
 
     @property
