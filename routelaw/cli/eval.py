@@ -32,14 +32,21 @@ def evaluate(
         list[str],
         typer.Option(
             metavar="NAME=PATH",
-            help="A corpus, or text (.txt, .jsonl, also .gz, .xz, .zst; .parquet). A name that begins with lambada "
-            "asks for the last word of each passage, unless it ends in _text.",
+            help="A corpus, measured as by `train --evaluate-on`, or text (.txt, .jsonl, also .gz, .xz, .zst; "
+            ".parquet). A name that begins with lambada asks for the last word of each passage, unless it ends in "
+            "_text.",
         ),
     ],
     stride: Annotated[
-        int | None, typer.Option(help="Tokens by which windows move on; half a sequence unless given.")
+        int | None,
+        typer.Option(
+            help="Tokens by which windows move on; half a sequence unless given. Of a corpus: all of its held-out text."
+        ),
     ] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="At most so many documents or passages of each.")] = None,
+    limit: Annotated[
+        int | None,
+        typer.Option(min=1, help="At most so many documents or passages of each; a corpus is then read as text is."),
+    ] = None,
     documents: Annotated[
         str | None, typer.Option(help="Of a .txt: separator, line or file; line for lambada.", show_default=False)
     ] = None,

@@ -208,7 +208,7 @@ def compare(
     at = options.active_params_of(size, params)
     table = options.selected(options.load(runs, plugin), where, best_of, target)
     comparing.laws_to_compare(law or [], under, table)
-    routers = comparing.routers_to_compare(table, router or [], note)
+    routers = comparing.routers_to_compare(table, router or [], note, target)
     if len(routers) == 1:
         asked = {"--under": under, "--size": size, "--params": params, "--experts": experts}
         options.refuse_without_effect(asked, f"with one router ({routers[0]}) and none to compare it with")

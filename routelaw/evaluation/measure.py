@@ -25,13 +25,15 @@ from typing import Any
 import numpy as np
 import torch
 
+from routelaw.corpus.shards import open_corpus
 from routelaw.corpus.sources import Reading
 from routelaw.corpus.tokenizer import Tokenizer
 from routelaw.errors import InputError
+from routelaw.evaluation.corpora import corpus_bits_per_byte, evaluate_corpus, hash_corpus, is_corpus
 from routelaw.evaluation.likelihood import ExpertLoad, forward, masked_likelihood
 from routelaw.evaluation.texts import TextHash, TokenStream, batched, hash_text, read_passages, strided_windows
 from routelaw.model.transformer import Transformer
-from routelaw.runs.text_results import LAST_WORD, TEXT, Measurement
+from routelaw.runs.text_results import LAST_WORD, TEXT, WINDOWS, Measurement
 
 PASSAGES_AT_ONCE = 16
 
@@ -230,6 +232,26 @@ def run_trial(
     return Trial(name, path, found.tokens, figures, found.load, measured, options)
 
 
+def run_corpus_trial(
+    model: Transformer, tokenizer: Tokenizer, name: str, path: Path, device: torch.device | str, tokens: int
+) -> Trial:
+    """A corpus as training evaluates it, on at most so many tokens."""
+    corpus = open_corpus(path, verify=True)  # a flipped bit would be another loss, and nobody would know
+    found = evaluate_corpus(model, corpus, tokenizer.sha256, tokens, device)
+    figures = {
+        "nats_per_token": found.nats_per_token,
+        "bits_per_byte": corpus_bits_per_byte(corpus, found.nats_per_token),
+        "perplexity": found.perplexity,
+    }
+    measured = Measurement(WINDOWS, hash_corpus(corpus), None)
+    return Trial(name, path, found.tokens, figures, found.load, measured, {"evaluate_tokens": tokens})
+
+
+def as_in_training(name: str, path: Path, stride: int | None, limit: int | None) -> bool:
+    """Whether this is a corpus that is measured as training does: unless its windows or documents are chosen."""
+    return stride is None and limit is None and not is_last_word(name) and is_corpus(path)
+
+
 def usual_stride(sequence_length: int) -> int:
     return max(sequence_length // 2, 1)
 
@@ -244,8 +266,12 @@ def hash_named_text(name: str, path: Path, limit: int | None, documents: str | N
     return hash_text(path, reading_of(name, documents, key, errors), limit)
 
 
-def measurement_of(name: str, text: str, stride: int | None, sequence_length: int) -> Measurement:
+def measurement_of(
+    name: str, text: str, stride: int | None, sequence_length: int, *, trained_windows: bool = False
+) -> Measurement:
     """What a name and options measure on a text of this hash, with a model of this sequence length."""
+    if trained_windows:
+        return Measurement(WINDOWS, text, None)
     if is_last_word(name):
         return Measurement(LAST_WORD, text, None)
     return Measurement(TEXT, text, None if stride == usual_stride(sequence_length) else stride)

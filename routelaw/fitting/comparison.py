@@ -230,19 +230,25 @@ def _row(r: Ranked) -> dict[str, Any]:
 
 
 def routers_to_compare(
-    table: RunTable, routers: Sequence[str] = (), notice: Callable[[str], None] = lambda _: None
+    table: RunTable,
+    routers: Sequence[str] = (),
+    notice: Callable[[str], None] = lambda _: None,
+    target: str = "loss_validation",
 ) -> list[str]:
-    """As asked; else all that have a finished run, or all where none has."""
+    """As asked; else all that have a finished run with a value of `target`, or all where none has."""
     if asked := list(dict.fromkeys(map(canonical_router, routers))):
         return asked
     there = [router for router in table.routers if router != DENSE]
     if not there:
         raise InputError(f"{table.source}: there are only dense runs; comparing needs a router.")
     finished = [router for router in there if has_finished(table, router)] or there
+    known = target in table.losses  # where it is not, selecting points says so
+    measured = [router for router in finished if known and has_finished(table, router, target)] or finished
     for router in there:
-        if router not in finished:
-            notice(f"{router} is left out: it has no finished run.")
-    return finished
+        if router not in measured:
+            lacks = f" with a value of {target}" if router in finished else ""
+            notice(f"{router} is left out: it has no finished run{lacks}.")
+    return measured
 
 
 def laws_to_compare(
@@ -290,7 +296,7 @@ def compare(
     >>> [ranked.fit.law.name for ranked in found.rankings["s-base"].laws]
     ['bilinear', 'separable']
     """
-    chosen, wanted = laws_to_compare(laws, under, table), routers_to_compare(table, routers, notice)
+    chosen, wanted = laws_to_compare(laws, under, table), routers_to_compare(table, routers, notice, target)
     every_length = reads_length(chosen[0])
     if len(wanted) == 1:
         for name, given in {"under": under, "active_params": active_params, "experts": experts}.items():

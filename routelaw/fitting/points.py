@@ -112,10 +112,13 @@ def in_size_and_experts(law: Law) -> bool:
     return set(law.inputs) == {"active_params", "experts"}
 
 
-def has_finished(table: RunTable, router: str) -> bool:
-    """Whether a router has any run that a fit could take."""
+def has_finished(table: RunTable, router: str, target: str | None = None) -> bool:
+    """Whether a router has any run that a fit could take: with a value of `target`, if one is named."""
     rows = table.frame[table.frame["router"] == router]
-    return bool((last_status(rows) == FINISHED).any())
+    finished = last_status(rows) == FINISHED
+    if target is not None:
+        finished &= rows[target].notna().groupby(rows["run_id"]).transform("any")
+    return bool(finished.any())
 
 
 def select_points(

@@ -134,6 +134,19 @@ def read_lines(file: Path) -> list[dict[str, Any]]:
 
 def last_row(file: Path, tail: int = 1 << 16) -> dict[str, Any]:
     """The newest whole row of a log, found from its end; empty if there is none."""
+    return log_row(_last_line(file, tail))
+
+
+def last_evaluation(folder: Path) -> dict[str, Any]:
+    """The newest whole row of a run's evaluations, whatever it holds; empty if there is none."""
+    try:
+        row = parse_json(_last_line(folder / EVALUATIONS), "")
+    except InputError:
+        return {}
+    return row if isinstance(row, dict) else {}
+
+
+def _last_line(file: Path, tail: int = 1 << 16) -> bytes:
     try:
         with open_regular(file) as opened:
             size = opened.seek(0, 2)
@@ -143,9 +156,9 @@ def last_row(file: Path, tail: int = 1 << 16) -> dict[str, Any]:
                 if len(lines) > 1 or tail >= size or tail > LONGEST_LINE:
                     break
                 tail *= 4
-        return log_row(lines[-1]) if lines else {}
+        return lines[-1] if lines else b""
     except (OSError, InputError):
-        return {}
+        return b""
 
 
 def log_row(line: bytes) -> dict[str, Any]:

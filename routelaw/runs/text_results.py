@@ -29,6 +29,9 @@ EVALUATED = "eval.jsonl"
 LOSS_NAME = re.compile(r"[A-Za-z0-9_.-]+")
 LOSS, BITS_PER_BYTE, ACCURACY = "loss_", "bpb_", "acc_"
 """Prefixes of the columns of a text."""
+TEXT_HASH, EVALUATE_TOKENS = "text_", "evaluate_tokens"
+"""What an evaluation of training says of how it measured, beside its losses: the hash of each text, and the most tokens
+of it that were read. No columns of a run table."""
 MOST_BYTES = 512 << 20
 LOCK_SECONDS = 60.0
 """Adding lines takes milliseconds; whoever cannot within this time is told."""
@@ -40,16 +43,17 @@ class Measurement(NamedTuple):
     """What a loss is of. Losses of one name are comparable if these are equal."""
 
     metric: str
-    """text: the likelihood of all of it; last word: that of the last word of each passage; training: see `TRAINING`."""
+    """text: the likelihood of all of it; training's windows: that of a bounded number of tokens of a corpus, as it is
+    measured in training; last word: that of the last word of each passage; training: see `TRAINING`."""
     text: str
     """Hash of the text as it was read, in hexadecimal."""
     stride: int | None
     """Tokens by which windows moved on; None for half a sequence, and where there are no windows."""
 
 
-TEXT, LAST_WORD = "text", "last word"
+TEXT, LAST_WORD, WINDOWS = "text", "last word", "training's windows"
 TRAINING = Measurement("training", "", None)
-"""Evaluated while training, on a bounded number of tokens: not the same as a whole text."""
+"""Evaluated while training, by a version that did not say on what text."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +135,12 @@ def with_texts(frame: pd.DataFrame, folders: Mapping[str, Path]) -> tuple[pd.Dat
     """A run table's frame with `loss_NAME`, `bpb_NAME` and `acc_NAME` of every text that was measured on its runs, in
     the rows of the steps that were measured; notes, and warnings. `folders`: where each run lies."""
     results = {run_id: found for run_id, folder in folders.items() if (found := read_results(folder))}
-    if not results or "step" not in frame:
+    if "step" not in frame or "run_id" not in frame:
+        return frame, [], []
+    said = frame[[column for column in map(str, frame) if column.startswith(TEXT_HASH)]]
+    frame = frame.drop(columns=[*said.columns, *({EVALUATE_TOKENS} & set(frame.columns))])
+    several = {column.removeprefix(TEXT_HASH) for column in map(str, said) if said[column].nunique() > 1}
+    if not results and not several:
         return frame, [], []
     for run_id, found in results.items():
         for result in found.values():
@@ -141,31 +150,60 @@ def with_texts(frame: pd.DataFrame, folders: Mapping[str, Path]) -> tuple[pd.Dat
     keys = list(zip(frame["run_id"], frame["step"], strict=True))
     there = set(keys)
     notes, warnings = _left_out(results, there), []
-    names = sorted({name for found in results.values() for name, _ in found})
     columns: dict[str, list[float | None]] = {}
-    for name in names:
-        cells = {
+    for name in sorted({name for found in results.values() for name, _ in found} | several):
+        evaluated = {
             (run_id, step): result
             for run_id, found in results.items()
             for (of, step), result in found.items()
             if of == name and result.measurement is not None and (run_id, step) in there
         }
-        column = LOSS + name
-        trained = set(frame["run_id"][frame[column].notna()]) if column in frame else set()
-        chosen, sentence = _one_measurement(column, cells, trained)
+        trained, note = _trained(frame, said.get(TEXT_HASH + name), name)
+        notes += [note] if note else []
+        chosen, sentence = _one_measurement(LOSS + name, [*trained.values(), *evaluated.values()])
         warnings += [sentence] if sentence else []
-        kept = [cells.get(key) if key in cells and cells[key].measurement == chosen else None for key in keys]
-        if chosen is None or chosen == TRAINING:
+        if chosen is None:
             continue
-        columns[column] = [None if r is None else r.loss for r in kept]
+        of_key = {k: r for found in (evaluated, trained) for k, r in found.items() if r.measurement == chosen}
+        kept = [of_key.get(key) for key in keys]
+        columns[LOSS + name] = [None if r is None else r.loss for r in kept]
         for prefix, figure in ((BITS_PER_BYTE, "bits_per_byte"), (ACCURACY, "accuracy")):
             values = [None if r is None else getattr(r, figure) for r in kept]
-            if any(value is not None for value in values):
+            if prefix + name in frame or any(value is not None for value in values):
                 columns[prefix + name] = values
     import pandas as pd
 
     added = pd.DataFrame({n: pd.array(v, dtype="float64") for n, v in columns.items()}, index=frame.index)
     return pd.concat([frame.drop(columns=frame.columns.intersection(added.columns)), added], axis=1), notes, warnings
+
+
+def trained_measurement(text: Any) -> Measurement:
+    """Of a loss that training recorded beside the hash of this text."""
+    return Measurement(WINDOWS, text, None) if isinstance(text, str) else TRAINING
+
+
+def _trained(frame: pd.DataFrame, texts: pd.Series | None, name: str) -> tuple[dict[tuple[str, int], TextResult], str]:
+    """What training measured under a name, by run and step, and a note. Runs whose version did not say on what text
+    are taken to have had that of the others."""
+    if LOSS + name not in frame:
+        return {}, ""
+    nothing = [None] * len(frame)
+    bits = frame.get(BITS_PER_BYTE + name, nothing)
+    usual = None if texts is None else next(iter(texts.value_counts().index), None)
+    found, unsaid = {}, set()
+    rows = zip(
+        frame["run_id"], frame["step"], frame[LOSS + name], bits, nothing if texts is None else texts, strict=True
+    )
+    for run_id, step, loss, per_byte, text in rows:
+        if loss is None or loss != loss:
+            continue
+        if usual is not None and not isinstance(text, str):
+            unsaid.add(run_id)
+            text = usual
+        per_byte = None if per_byte is None or per_byte != per_byte else per_byte
+        found[run_id, step] = TextResult(run_id, name, step, trained_measurement(text), loss, per_byte, None)
+    note = f"{len(unsaid)} runs do not say on what text {LOSS}{name} was measured while they were trained: taken as on "
+    return found, note + "that of the other runs." if unsaid else ""
 
 
 def _left_out(results: Mapping[str, Mapping[tuple[str, int], TextResult]], there: set[tuple[str, int]]) -> list[str]:
@@ -180,25 +218,27 @@ def _left_out(results: Mapping[str, Mapping[tuple[str, int], TextResult]], there
     return notes
 
 
-def _one_measurement(
-    column: str, cells: Mapping[tuple[str, int], TextResult], trained: set[str]
-) -> tuple[Measurement | None, str]:
+def _one_measurement(column: str, results: Iterable[TextResult]) -> tuple[Measurement | None, str]:
     """The measurement of most runs, and a warning where there are others."""
-    runs: dict[Measurement, set[str]] = {TRAINING: trained} if trained else {}
-    for (run_id, _), result in cells.items():
+    runs: dict[Measurement, set[str]] = {}
+    for result in results:
         assert result.measurement is not None
-        runs.setdefault(result.measurement, set()).add(run_id)
+        runs.setdefault(result.measurement, set()).add(result.run_id)
     if not runs:
         return None, ""
     counts = Counter({measurement: len(of) for measurement, of in runs.items()})
     # Equally many: that of training, which every further run will have; then any, the same every time.
-    chosen = max(counts, key=lambda m: (counts[m], m == TRAINING, m.metric, m.text, m.stride or 0))
+    order = (TRAINING.metric, WINDOWS)
+    chosen = max(
+        counts,
+        key=lambda m: (counts[m], order.index(m.metric) if m.metric in order else -1, m.metric, m.text, m.stride or 0),
+    )
     others = sorted(set().union(*(of for m, of in runs.items() if m != chosen)) - runs[chosen])
     if not others:
         return chosen, ""
     named = ", ".join(others[:NAMED]) + (", …" if len(others) > NAMED else "")
     return chosen, (
         f"{column} was measured in {len(runs)} ways (another text, excerpt, metric or stride): it is empty for "
-        f"{len(others)} run{'s' if len(others) > 1 else ''} ({named}) that differ from most; `routelaw eval --replace` "
-        "measures them alike."
+        f"{len(others)} run{'s' if len(others) > 1 else ''} ({named}) that differ from most; `routelaw eval` "
+        "measures them alike, with --replace or under another name."
     )

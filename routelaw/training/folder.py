@@ -28,13 +28,14 @@ from typing import Any
 from routelaw.corpus.shards import Corpus
 from routelaw.corpus.tokenizer import Tokenizer
 from routelaw.errors import InputError, unwritable
+from routelaw.evaluation.corpora import corpus_bits_per_byte, hash_corpus
 from routelaw.evaluation.likelihood import Likelihood
 from routelaw.files import parse_json, read_bytes, read_json, write_atomically
 from routelaw.formatting import finite, shortened
-from routelaw.runs.folders import EVALUATIONS, LOG, MOST_LOG_BYTES, RESULT, SPEC, columns_of, last_row
+from routelaw.runs.folders import EVALUATIONS, LOG, MOST_LOG_BYTES, RESULT, SPEC, VALIDATION, columns_of, last_row
 from routelaw.runs.locks import LEASE, TRAINS, lock
 from routelaw.runs.store import FAILURE, OUTPUT
-from routelaw.runs.text_results import EVALUATED
+from routelaw.runs.text_results import BITS_PER_BYTE, EVALUATE_TOKENS, EVALUATED, LOSS, TEXT_HASH
 from routelaw.specs.files import from_stored, require_same_run, to_mapping
 from routelaw.specs.run import RunSpec
 from routelaw.training.checkpoint import Damaged, list_checkpoints, read_state
@@ -227,16 +228,29 @@ def _recipe(spec: RunSpec) -> str:
     return f"recipe {spec.recipe!r}" if spec.recipe else "no recipe"
 
 
-def evaluation_row(spec: RunSpec, step: int, status: str, measured: Mapping[str, Likelihood]) -> dict[str, Any]:
-    """Losses that are not finite are left empty: a table has no NaN."""
+def evaluation_row(
+    spec: RunSpec,
+    step: int,
+    status: str,
+    measured: Mapping[str, Likelihood],
+    corpora: Mapping[str, Corpus],
+    evaluate_tokens: int,
+) -> dict[str, Any]:
+    """Losses that are not finite are left empty: a table has no NaN. What was measured stands beside them, so that
+    `routelaw eval` can tell whether it would measure the same."""
+    others = {name: corpus for name, corpus in corpora.items() if name != VALIDATION}
+    bits = {name: corpus_bits_per_byte(corpus, measured[name].nats_per_token) for name, corpus in others.items()}
     return {
         **columns_of(spec),
         "step": step,
         "tokens": spec.tokens_after(step),
         "status": status,
         **losses_of(measured),
+        **{f"{BITS_PER_BYTE}{name}": finite(value) for name, value in bits.items()},
+        **{f"{TEXT_HASH}{name}": hash_corpus(corpus) for name, corpus in others.items()},
+        EVALUATE_TOKENS: evaluate_tokens,
     }
 
 
 def losses_of(measured: Mapping[str, Likelihood]) -> dict[str, float | None]:
-    return {f"loss_{name}": finite(m.nats_per_token) for name, m in measured.items()}
+    return {f"{LOSS}{name}": finite(m.nats_per_token) for name, m in measured.items()}

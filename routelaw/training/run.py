@@ -25,9 +25,10 @@ from routelaw.distributed.groups import check_world, device_of, process_groups
 from routelaw.distributed.ranks import Rank
 from routelaw.distributed.watchdog import watched
 from routelaw.errors import InputError
-from routelaw.evaluation.likelihood import Likelihood, likelihood
+from routelaw.evaluation.corpora import evaluate_corpus
+from routelaw.evaluation.likelihood import Likelihood
 from routelaw.evaluation.measure import check_whole_texts
-from routelaw.evaluation.texts import BATCH_TOKENS, held_out
+from routelaw.evaluation.texts import held_out
 from routelaw.model.transformer import Transformer
 from routelaw.routers.router import check_router, router_class
 from routelaw.specs.layout import AUTO, Layout, check_choice, check_layout
@@ -274,7 +275,8 @@ def run_steps(
             measured = evaluate(state.model, corpora, execution.evaluate_tokens, device)
             losses = losses_of(measured)
             state.record_loss(losses[f"loss_{VALIDATION}"])
-            files.evaluations.append(evaluation_row(spec, state.step, state.status, measured))
+            row = evaluation_row(spec, state.step, state.status, measured, corpora, execution.evaluate_tokens)
+            files.evaluations.append(row)
             files.loads.append({"step": state.step, "load": {name: m.load for name, m in measured.items()}})
         progress = Progress(info, spec, *pace.now(state), losses)
         if _due(state, execution.log_every) or info.skipped or any(info.earlier) or state.step == 1:
@@ -320,14 +322,7 @@ class _Pace:
 def evaluate(
     model: Transformer, corpora: Mapping[str, Corpus], tokens: int, device: torch.device
 ) -> dict[str, Likelihood]:
-    """A bounded number of tokens of each corpus, the same every time, in windows that do not overlap: quick enough to
-    do often. `routelaw eval` measures whole texts."""
-    length = model.spec.model.sequence_length
-    rows = max(1, BATCH_TOKENS // length)
-    measured = {}
-    for name, corpus in corpora.items():
-        split = held_out(corpus, corpora[VALIDATION].manifest.tokenizer.sha256).name
-        batches = validation_windows(corpus, length, rows, tokens=tokens, split=split)
-        with uncompiled(model):
-            measured[name] = likelihood(model, batches, device)
-    return measured
+    """Each corpus, at most so many of its tokens (`evaluate_corpus`)."""
+    tokenizer = corpora[VALIDATION].manifest.tokenizer.sha256
+    with uncompiled(model):
+        return {name: evaluate_corpus(model, corpus, tokenizer, tokens, device) for name, corpus in corpora.items()}

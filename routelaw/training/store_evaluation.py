@@ -22,11 +22,19 @@ from typing import Any
 import torch
 
 from routelaw.errors import DiskFull, InputError
-from routelaw.evaluation.measure import Trial, hash_named_text, measurement_of
+from routelaw.evaluation.measure import Trial, as_in_training, hash_named_text, is_last_word, measurement_of
 from routelaw.routers.router import load_router
-from routelaw.runs.folders import EVALUATIONS, last_row
+from routelaw.runs.folders import last_evaluation
 from routelaw.runs.store import DIVERGED, Store, StoredRun
-from routelaw.runs.text_results import LOSS, Measurement, read_results
+from routelaw.runs.text_results import (
+    LOSS,
+    TEXT_HASH,
+    TRAINING,
+    WINDOWS,
+    Measurement,
+    read_results,
+    trained_measurement,
+)
 from routelaw.training.trained import Run
 
 
@@ -51,7 +59,8 @@ class Texts:
         return {name: hash_named_text(name, path, **self.reading) for name, path in self.paths.items()}
 
     def measurement(self, name: str, sequence_length: int) -> Measurement:
-        return measurement_of(name, self.hashes[name], self.stride, sequence_length)
+        windows = as_in_training(name, self.paths[name], self.stride, self.limit)
+        return measurement_of(name, self.hashes[name], self.stride, sequence_length, trained_windows=windows)
 
 
 @dataclass(frozen=True)
@@ -82,7 +91,7 @@ class StoreEvaluation:
 
     tasks: tuple[Task, ...]
     there: int
-    """Results that are there already."""
+    """Results that are there already, those of training included."""
     finished: int
     skipped: tuple[str, ...] = ()
     """How many runs are not evaluated, and why, in sentences."""
@@ -102,11 +111,14 @@ def plan_evaluation(store: Store, texts: Texts, *, device: str = "auto", replace
         step, length = run.result.get("step", 0), run.spec.model.sequence_length
         have = {name: r.measurement for (name, at), r in read_results(run.folder).items() if at == step}
         wanted = {name: texts.measurement(name, length) for name in texts.paths}
-        names = tuple(name for name in wanted if have.get(name) != wanted[name])
+        trained = _trained(run, step)
+        names = tuple(name for name in wanted if wanted[name] not in (have.get(name), trained.get(name)))
         there += len(wanted) - len(names)
-        if not replace:
-            for name in names:
-                _refuse_mixing(run, name, have.get(name), wanted[name])
+        for name in names:
+            if name in trained:
+                _refuse_beside_training(run, name, trained[name], wanted[name], replace)
+            if (earlier := have.get(name)) and not replace:
+                _refuse_mixing(run, name, earlier, wanted[name])
         if names:
             tasks.append(Task(run.run_id, run.folder, step, names, texts, device))
     return StoreEvaluation(tuple(tasks), there, len(finished), skipped, damaged)
@@ -143,20 +155,39 @@ def _runs(count: int) -> str:
     return f"{count} run{'s are' if count > 1 else ' is'}"
 
 
-def _refuse_mixing(run: StoredRun, name: str, have: Measurement | None, wanted: Measurement) -> None:
+def _trained(run: StoredRun, step: int) -> dict[str, Measurement]:
+    """What training measured at the end, by name."""
+    row = last_evaluation(run.folder)
+    if row.get("step") != step:
+        return {}
+    names = [column.removeprefix(LOSS) for column in row if column.startswith(LOSS)]
+    return {name: trained_measurement(row.get(TEXT_HASH + name)) for name in names}
+
+
+def _refuse_mixing(run: StoredRun, name: str, have: Measurement, wanted: Measurement) -> None:
     """One name is one measurement, in all runs of a store."""
-    if have is not None:
-        pairs = zip(("metric", "text or excerpt", "stride"), have, wanted, strict=True)
-        what = " and ".join(part for part, one, other in pairs if one != other)
-        raise InputError(
-            f"{LOSS}{name} of run {run.run_id} was measured with another {what}: choose another name, or measure all "
-            "runs anew with --replace."
-        )
-    if LOSS + name in last_row(run.folder / EVALUATIONS):
-        raise InputError(
-            f"{LOSS}{name} of run {run.run_id} was measured while it was trained (--evaluate-on), on a bounded number "
-            f"of tokens: choose another name, such as {name}_all."
-        )
+    raise InputError(
+        f"{LOSS}{name} of run {run.run_id} was measured with another {_difference(have, wanted)}: choose another name, "
+        "or measure all runs anew with --replace."
+    )
+
+
+def _refuse_beside_training(run: StoredRun, name: str, have: Measurement, wanted: Measurement, replace: bool) -> None:
+    """What training recorded stays, so nothing else is measured under its name."""
+    start = f"{LOSS}{name} of run {run.run_id} was measured while it was trained (--evaluate-on)"
+    if have != TRAINING:
+        what = f"with another {_difference(have, wanted)}: choose another name, such as {name}_all."
+        raise InputError(f"{start}, {what}")
+    if wanted.metric != WINDOWS or not replace:
+        advice = f"choose another name, such as {name}_all"
+        if wanted.metric == WINDOWS:
+            advice += ", or measure all runs anew with --replace"
+        raise InputError(f"{start}, by a version that did not say on what text: {advice}.")
+
+
+def _difference(have: Measurement, wanted: Measurement) -> str:
+    pairs = zip(("metric", "text or excerpt", "stride"), have, wanted, strict=True)
+    return " and ".join(part for part, one, other in pairs if one != other)
 
 
 def evaluate_store(
@@ -206,7 +237,7 @@ def evaluate_run(task: Task) -> Evaluated:
 
 def _trial(run: Run, name: str, texts: Texts) -> Trial:
     measurement = texts.measurement(name, run.spec.model.sequence_length)
-    stride = None if measurement.stride is None else texts.stride
+    stride = None if is_last_word(name) else texts.stride
     trial = run.evaluate(texts.paths[name], name=name, stride=stride, record=False, **texts.reading)
     if trial.measurement != measurement:
         raise InputError(f"{texts.paths[name]} has changed since the evaluation began.")

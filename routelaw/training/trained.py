@@ -14,13 +14,13 @@ import torch
 
 from routelaw.corpus.tokenizer import Tokenizer
 from routelaw.errors import InputError
-from routelaw.evaluation.measure import Trial, is_last_word, run_trial
+from routelaw.evaluation.measure import Trial, as_in_training, is_last_word, run_corpus_trial, run_trial
 from routelaw.model.transformer import Transformer
 from routelaw.routers.router import check_plugin, load_router
-from routelaw.runs.folders import check_loss_name
+from routelaw.runs.folders import check_loss_name, last_evaluation
 from routelaw.runs.store import StoredRun
-from routelaw.runs.text_results import add_results
-from routelaw.specs.run import RunSpec, describe
+from routelaw.runs.text_results import EVALUATE_TOKENS, add_results
+from routelaw.specs.run import ExecutionSpec, RunSpec, describe
 from routelaw.training.checkpoint import MODEL, fitting_tensors, latest_checkpoint
 from routelaw.training.device import prepare, resolve_device, resolve_precision
 from routelaw.training.folder import RunFolder, finite
@@ -161,9 +161,11 @@ class Run:
     ) -> Trial:
         """Nats per token, bits per byte and perplexity of a corpus or a file of text, or of `text` itself.
 
-        Under the name lambada it is the accuracy on the last word of each passage. Windows move on by `stride` tokens,
-        half a sequence unless given; `limit` bounds the documents. The result of a text with a name is added to the
-        run's eval.jsonl, unless `record` is False: it makes the columns loss_NAME, bpb_NAME and acc_NAME of its table.
+        A corpus is measured as training does, on at most `execution.evaluate_tokens` tokens, unless `stride` or `limit`
+        is given. Of anything else, windows move on by `stride` tokens, half a sequence unless given; `limit` bounds the
+        documents. Under the name lambada it is the accuracy on the last word of each passage. The result of a text with
+        a name is added to the run's eval.jsonl, unless `record` is False: it makes the columns loss_NAME, bpb_NAME and
+        acc_NAME of its table.
 
         >>> found = run.evaluate("texts.txt", name="mine")
         >>> found.nats_per_token < 6, found.bits_per_byte > 1
@@ -183,7 +185,10 @@ class Run:
         if text is None:
             assert path is not None
             given = (trained.model, trained.tokenizer, called, Path(path), trained.device)
-            found = run_trial(*given, documents=documents, **reading)
+            if as_in_training(called, Path(path), stride, limit):
+                found = run_corpus_trial(*given, self._evaluate_tokens())
+            else:
+                found = run_trial(*given, documents=documents, **reading)
         else:
             with tempfile.TemporaryDirectory() as folder:
                 file = Path(folder) / "text.txt"
@@ -193,6 +198,15 @@ class Run:
         if record and name is not None:
             self.record([found])
         return found
+
+    def _evaluate_tokens(self) -> int:
+        """Most tokens of a corpus that this run's evaluations read while it was trained."""
+        said = last_evaluation(self.folder).get(EVALUATE_TOKENS)
+        if type(said) is int and said > 0:
+            return said
+        usual = ExecutionSpec().evaluate_tokens
+        self.notice(f"{self.folder} does not say on how many tokens it was evaluated: taken as {usual:,}, as usual.")
+        return usual
 
     def record(self, trials: Sequence[Trial]) -> None:
         """Add results to the run's eval.jsonl, all or none: they become columns of its run table."""

@@ -1,10 +1,14 @@
 """`routelaw fit` and `routelaw compare`, end to end: the keys and figures of their JSON, and what each option does."""
 
 import json
+from itertools import islice
 
 import numpy as np
 import pandas as pd
 import pytest
+
+from routelaw.bench import analysis
+from routelaw.runs.text_results import add_results
 
 KEYS = {"law", "router", "target", "points", "params", "intervals", "rmsle", "derived", "warnings", "interval_method",
         "level", "left_out"}  # fmt: skip
@@ -190,6 +194,31 @@ def test_compare(command, table) -> None:
     assert got["routers"]["law"] == "bilinear"
     assert got["routers"]["order"] == ["s-base", "hash"]
     assert got["routers"]["better_probability"]["s-base < hash"] > 0.9
+
+
+def test_compare_on_a_store_whose_routers_were_evaluated(command, tmp_path) -> None:
+    """All routers that have a value of the target, without naming them; the others are left out, and that is said."""
+    specs, evaluated = list(islice(analysis.specs(), 200)), ("hash", "switch")
+    analysis.write_store(tmp_path / "store", len(specs), 2, 1)
+    for spec in specs:
+        folder = tmp_path / "store" / spec.run_id
+        if folder.is_dir() and spec.router.name != "s-base":
+            loss = 2 * analysis.loss_of(spec)
+            row = {"name": "lambada", "nats_per_token": loss, "metric": "last word", "text": "0" * 64, "accuracy": 0.1}
+            add_results(folder, [{**row, "run_id": spec.run_id, "step": analysis.STEPS, "options": {"stride": None}}])
+    words = ("compare", tmp_path / "store", "--law", "bilinear", "--law", "separable", "--json", "--target")
+    code, out, err = command(*words, "loss_lambada")
+    assert code == 0, err
+    assert err == "note: s-base is left out: it has no finished run with a value of loss_lambada.\n"
+    assert sorted(strict(out)["laws"]) == sorted(strict(out)["routers"]["order"]) == list(evaluated)
+    code, out, err = command(*words, "loss_validation")
+    assert (code, err, len(strict(out)["laws"])) == (0, "", 3)
+    code, out, err = command(*words, "loss_lambada", "--router", "s-base")
+    assert code == 2
+    assert "without a value of loss_lambada" in err
+    code, out, err = command(*words, "loss_nowhere")
+    assert code == 2
+    assert "loss_nowhere" in err
 
 
 def test_for_people(command, table) -> None:

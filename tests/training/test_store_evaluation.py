@@ -19,7 +19,7 @@ from tiny_runs import EXECUTION, make_spec, make_text
 from typer.testing import CliRunner, Result
 
 from routelaw.cli.main import app
-from routelaw.corpus import Corpus, validation_windows
+from routelaw.corpus import Corpus, Reading, build_corpus, validation_windows
 from routelaw.errors import InputError
 from routelaw.evaluation.likelihood import masked_likelihood
 from routelaw.runs.files import read_runs, write_runs
@@ -159,28 +159,170 @@ def test_one_name_is_one_measurement(store: Path, texts: dict[str, Path], tiny_c
     assert (last(store)["loss_words"] != [rows[0]["nats_per_token"] for rows in before.values() if rows]).all()
 
 
-def test_training_and_eval_agree(tiny_corpus: Corpus, tmp_path: Path) -> None:
-    """The same checkpoint on the same windows: what training wrote, and what the reopened model makes of them."""
-    spec = make_spec(tiny_corpus, "switch", steps=4)
-    run(spec, EXECUTION, tiny_corpus, tmp_path / "run", others={"same": tiny_corpus})
-    opened = Run(tmp_path / "run", "cpu").trained
-    written = last_rows(read_runs(tmp_path / "run").frame).iloc[0]
-    split = tiny_corpus.validation.name
-    batches = [*validation_windows(tiny_corpus, 16, 7, tokens=EXECUTION.evaluate_tokens, split=split)]
-    marked = ((rows, np.ones((len(rows), 16), bool)) for rows in batches)
-    found = masked_likelihood(opened.model, marked, "cpu")
-    assert found.nats_per_token == pytest.approx(written["loss_same"], abs=1e-6)
-    assert found.nats_per_token == pytest.approx(written["loss_validation"], abs=1e-6)
+def build_other(folder: Path, corpus: Corpus, documents: int = 40, seed: int = 23) -> Corpus:
+    """Another text in the same tokens; all of it is evaluated, more than EXECUTION.evaluate_tokens."""
+    text = folder / f"other_{seed}.txt"
+    text.write_text(make_text(documents, seed))
+    tokenizer = corpus.path / corpus.manifest.tokenizer.file
+    reading = Reading(documents="line")
+    return build_corpus(
+        [text], folder / f"other_{seed}", tokenizer=tokenizer, validation=0.0, reading=reading, workers=1
+    )
 
 
-def test_a_name_that_training_uses(tiny_corpus: Corpus, texts: dict[str, Path], tmp_path: Path) -> None:
-    store = tmp_path / "store"
-    spec = make_spec(tiny_corpus, "hash", steps=2)
-    run(spec, EXECUTION, tiny_corpus, store / spec.run_id, others={"words": tiny_corpus})
-    trained = last(store)["loss_words"].item()
-    assert "was measured while it was trained" in refused("eval", store, "--on", f"words={texts['words']}")
-    Run(store / spec.run_id, "cpu").evaluate(texts["words"], name="words")
-    assert last(store)["loss_words"].item() == trained, "one run, one vote each: that of training stays"
+@pytest.fixture
+def mixed(tiny_corpus: Corpus, tmp_path: Path) -> tuple[Path, Corpus]:
+    """A store of two runs that were evaluated on another corpus, c4, while they were trained, and of two that were
+    not."""
+    store, other = tmp_path / "mixed", build_other(tmp_path, tiny_corpus)
+    for router, others in (("switch", {"c4": other}), ("hash", {"c4": other}), ("dense", {}), ("s-base", {})):
+        spec = make_spec(tiny_corpus, router, steps=6)
+        run(spec, EXECUTION, tiny_corpus, store / spec.run_id, others=others)
+    return store, other
+
+
+def test_training_and_eval_agree(mixed: tuple[Path, Corpus], tiny_corpus: Corpus) -> None:
+    """What training wrote, what eval makes of the same corpus under its name and another, and the windows by hand."""
+    store, other = mixed
+    frame = last(store).dropna(subset="loss_c4")
+    assert len(frame) == 2
+    for run_id, row in frame.iterrows():
+        folder = store / str(run_id)
+        on_both = ("--on", f"c4={other.path}", "--on", f"again={other.path}", "--on", f"own={tiny_corpus.path}")
+        done = json.loads(call("eval", folder, *on_both, "--device", "cpu", "--json").stdout)["results"]
+        model = Run(folder, "cpu").trained.model
+        batches = [*validation_windows(other, 16, 7, tokens=EXECUTION.evaluate_tokens, split=other.train.name)]
+        marked = ((rows, np.ones((len(rows), 16), bool)) for rows in batches)
+        by_hand = masked_likelihood(model, marked, "cpu")
+        assert by_hand.tokens == 256 < len(other.train.tokens) / 2
+        bits = row["loss_c4"] / math.log(2) * len(other.train.tokens) / other.train.bytes
+        for name in ("c4", "again"):
+            found = done[name]
+            assert found["nats_per_token"] == pytest.approx(row["loss_c4"], abs=1e-6)
+            assert found["nats_per_token"] == pytest.approx(by_hand.nats_per_token, abs=1e-6)
+            assert found["bits_per_byte"] == pytest.approx(bits, abs=1e-6)
+            assert (found["metric"], found["tokens"]) == ("training's windows", 256)
+            assert found["options"] == {"stride": None, "evaluate_tokens": 256}
+            assert {block: pytest.approx(shares) for block, shares in found["load"].items()} == {
+                str(block): shares for block, shares in by_hand.load.items()
+            }
+        assert row["bpb_c4"] == pytest.approx(bits, abs=1e-6)
+        assert done["own"]["nats_per_token"] == pytest.approx(row["loss_validation"], abs=1e-6)
+        after = last(folder).loc[run_id]
+        assert (after["loss_c4"], after["bpb_c4"]) == (row["loss_c4"], row["bpb_c4"]), "what training wrote stays"
+        assert after["loss_again"] == pytest.approx(row["loss_c4"], abs=1e-6)
+        whole = Run(folder, "cpu").evaluate(other.path, stride=16, record=False)
+        assert whole.measurement.metric == "text"
+        assert whole.tokens == len(other.train.tokens)
+        assert abs(whole.nats_per_token - row["loss_c4"]) > 1e-4
+
+
+def test_some_evaluated_in_training_and_the_others_afterwards(
+    mixed: tuple[Path, Corpus], tiny_corpus: Corpus, tmp_path: Path
+) -> None:
+    store, other = mixed
+    before = last(store)
+    assert before["loss_c4"].isna().sum() == 2
+    copy = shutil.copytree(other.path, tmp_path / "copy")
+    done = call("eval", store, "--on", f"c4={copy}", "--device", "cpu")
+    assert done.exit_code == 0, done.exception
+    assert "2 of 4 results are there already" in done.stderr
+    table = read_runs(store)
+    assert (table.warnings, table.losses) == ((), ["loss_validation", "loss_c4"])
+    assert not [note for note in table.notes if "text" in note]
+    after = last(store).loc[before.index]
+    assert after[["loss_c4", "bpb_c4"]].notna().all(axis=None)
+    trained = before["loss_c4"].notna()
+    assert after.loc[trained, ["loss_c4", "bpb_c4"]].equals(before.loc[trained, ["loss_c4", "bpb_c4"]])
+    assert [len(rows) for run_id, rows in lines_of(store).items() if trained.get(run_id)] == [0, 0]
+    assert {"evaluate_tokens", "text_c4"}.isdisjoint(table.frame)
+    for run_id in after.index[~trained]:
+        spec, folder = Run(store / str(run_id), "cpu").spec, tmp_path / "anew" / str(run_id)
+        run(spec, EXECUTION, tiny_corpus, folder, others={"c4": other})
+        anew = last(folder).loc[run_id]
+        for column in ("loss_c4", "bpb_c4"):
+            assert after.loc[run_id, column] == pytest.approx(anew[column], abs=1e-6)
+    again = call("eval", store, "--on", f"c4={other.path}", "--device", "cpu")
+    assert "4 of 4 results are there already" in again.stderr
+
+
+def test_a_name_that_training_uses(
+    mixed: tuple[Path, Corpus], tiny_corpus: Corpus, texts: dict[str, Path], tmp_path: Path
+) -> None:
+    """Another text or other windows under the name are refused, with --replace too: what training wrote stays."""
+    store, other = mixed
+    third = build_other(tmp_path, tiny_corpus, seed=31)
+    for path, options, what in (
+        (texts["words"], (), "metric and text or excerpt"),
+        (third.path, (), "text or excerpt"),
+        (other.path, ("--stride", 8), "metric"),
+        (other.path, ("--limit", 3), "metric and text or excerpt"),
+    ):
+        for replace in ((), ("--replace",)):
+            said = refused("eval", store, "--on", f"c4={path}", *options, *replace, "--device", "cpu")
+            assert f"was measured while it was trained (--evaluate-on), with another {what}: choose another" in said
+    assert not list(store.rglob("eval.jsonl"))
+    first = last(store).dropna(subset="loss_c4").iloc[0]
+    Run(store / str(first.name), "cpu").evaluate(texts["words"], name="c4")
+    assert last(store).loc[first.name, "loss_c4"] == first["loss_c4"], "one run, one vote each: that of training stays"
+    # Of what was measured otherwise afterwards, --replace makes training's windows.
+    bare = next(folder for folder in Store(store).runs() if folder.run_id not in lines_of_training(store))
+    Run(bare.folder, "cpu").evaluate(other.path, name="c4", stride=8)
+    assert bare.run_id in " ".join(read_runs(store).warnings)
+    assert "with another metric" in refused("eval", store, "--on", f"c4={other.path}", "--device", "cpu")
+    assert call("eval", store, "--on", f"c4={other.path}", "--replace", "--device", "cpu").exit_code == 0
+    assert read_runs(store).warnings == ()
+    assert last(store)["loss_c4"].notna().all()
+
+
+def lines_of_training(store: Path) -> set[str]:
+    """Runs whose evaluations know c4."""
+    return {f.run_id for f in Store(store).runs() if "loss_c4" in (f.folder / "evaluations.jsonl").read_text()}
+
+
+def test_two_corpora_under_one_name(mixed: tuple[Path, Corpus], tiny_corpus: Corpus, tmp_path: Path) -> None:
+    """Losses of two texts are no column: training under the name on another corpus is left out, and said."""
+    store, _ = mixed
+    spec = make_spec(tiny_corpus, "hash", steps=6, seed=3)
+    third = build_other(tmp_path, tiny_corpus, seed=31)
+    run(spec, EXECUTION, tiny_corpus, store / spec.run_id, others={"c4": third})
+    table, frame = read_runs(store), last(store)
+    (warning,) = table.warnings
+    assert "loss_c4 was measured in 2 ways" in warning
+    assert spec.run_id in warning
+    assert frame["loss_c4"].notna().sum() == 2
+    assert math.isnan(frame.loc[spec.run_id, "loss_c4"])
+    assert math.isnan(frame.loc[spec.run_id, "bpb_c4"])
+
+
+def forget(store: Path, run_ids: set[str]) -> None:
+    """Evaluations as they were before they said what was measured."""
+    for folder in Store(store).runs():
+        if folder.run_id in run_ids:
+            file = folder.folder / "evaluations.jsonl"
+            rows = [json.loads(line) for line in file.read_text().splitlines()]
+            drop = {"evaluate_tokens", "text_c4", "bpb_c4"}
+            rows = [{key: value for key, value in row.items() if key not in drop} for row in rows]
+            file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def test_runs_that_do_not_say_what_training_measured(mixed: tuple[Path, Corpus]) -> None:
+    store, other = mixed
+    before, trained = last(store), lines_of_training(store)
+    forget(store, {sorted(trained)[0]})
+    assert last(store)["loss_c4"].equals(before["loss_c4"])
+    on_it = ("eval", store, "--on", f"c4={other.path}", "--device", "cpu")
+    assert "by a version that did not say on what text: choose another name" in refused(*on_it)
+    forget(store, set(before.index))
+    assert last(store)["loss_c4"].equals(before["loss_c4"])
+    assert "or measure all runs anew with --replace" in refused(*on_it)
+    done = call(*on_it, "--replace")
+    assert done.exit_code == 0
+    assert "does not say on how many tokens it was evaluated: taken as 262,144" in done.stderr
+    table = read_runs(store)
+    assert table.warnings == ()
+    windows = {run_id: rows[-1]["nats_per_token"] for run_id, rows in lines_of(store).items()}
+    assert last(store)["loss_c4"].to_dict() == windows
 
 
 @pytest.mark.long
