@@ -194,12 +194,8 @@ def test_the_miniature_allows_all_but_two() -> None:
     told = {name: drawn_or_told(figure, table) for name, figure in FIGURES.items()}
     assert {name for name, sentence in told.items() if sentence} & OF_THE_PAPER == NOT_OF_THE_MINIATURE
     assert "several R" in told["shared_r_fits"]
-<<<<<<< HEAD
     assert not told["transfer_coefficients"]
     assert not told["transfer_slopes"]
-=======
-    assert (told["transfer_coefficients"], told["transfer_slopes"]) == ("", "")
->>>>>>> figures
 
 
 def test_captions_say_of_the_release_alone_what_is_true_of_it_alone() -> None:
