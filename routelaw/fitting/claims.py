@@ -27,7 +27,7 @@ HOLDS, PARTLY, FAILS, OPEN = "holds", "holds in part", "does not hold", "cannot 
 NOT_SUPPORTED = "not supported"
 """The runs do not establish the claim; they may not refute it either."""
 MATCHES, CLOSE, DIFFERS = "matches", "close", "differs"
-NOT_TRAINED = "not trained"
+NOT_TRAINED = "the runs that it compares were not trained"
 
 
 @dataclass(frozen=True)

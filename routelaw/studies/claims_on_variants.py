@@ -5,6 +5,7 @@ All compare matched runs: of equal size, E and length, and alike in all but what
 
 from __future__ import annotations
 
+from collections.abc import Sized
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -38,6 +39,10 @@ LENGTHS_MISSING = "HASH was not trained for several lengths with three E or more
 def in_nats(runs: StudyRuns, effect: Effect) -> Effect:
     """A small difference of log10 L at the mean loss of the runs."""
     return effect.scaled(float(10 ** runs.one_length[LOSS].mean() * np.log(10)))
+
+
+def _pairs(gaps: Sized) -> str:
+    return f"{len(gaps)} pair{'' if len(gaps) == 1 else 's'}"
 
 
 def alike(runs: StudyRuns, gap: pd.Series, what: str) -> Outcome:
@@ -91,7 +96,7 @@ def all_blocks(router: str, sign: int, runs: StudyRuns) -> Outcome:
         return f"no model of {router_label(router)} was trained with R = 1/2 and R = 1"
     effect = runs.mean_gap(gap).scaled(PERCENT)
     gained = int((sign * gap > 0).sum())
-    return effect, effect.verdict(), f"R = 1 has the lower loss in {gained} of {len(gap)} pairs."
+    return effect, effect.verdict(), f"R = 1 has the lower loss in {gained} of {_pairs(gap)}."
 
 
 def fewer_blocks(runs: StudyRuns) -> Outcome:
@@ -108,7 +113,7 @@ def fewer_blocks(runs: StudyRuns) -> Outcome:
         return "no technique was trained with R = 1/2 and with less"
     name, effect = weakest({name: partial(runs.mean_gap, gap) for name, gap in gaps.items()})
     effect = effect.scaled(PERCENT)
-    means = "; ".join(f"{n} {PERCENT * gap.mean():+.2f} % in {len(gap)} pairs" for n, gap in gaps.items())
+    means = "; ".join(f"{n} {PERCENT * gap.mean():+.2f} % in {_pairs(gap)}" for n, gap in gaps.items())
     return effect, effect.verdict(), f"Least for {name}. {means}."
 
 
@@ -118,7 +123,7 @@ def one_block_alike(runs: StudyRuns) -> Outcome:
     gap = (lowest_frequency(runs, ROUTER) - lowest_frequency(runs, "hash")).dropna()
     if gap.empty:
         return "S-BASE and HASH were not both trained with few routed blocks"
-    return alike(runs, gap, f"{len(gap)} pairs.")
+    return alike(runs, gap, f"{_pairs(gap)}.")
 
 
 def place_matters_not(runs: StudyRuns) -> Outcome:
@@ -130,7 +135,7 @@ def place_matters_not(runs: StudyRuns) -> Outcome:
         return "no model was trained with its routed block in both places"
     each = ", ".join(f"{router_label(r)} {PERCENT * own.mean():+.2f} %" for r, own in zip(BOTH, gaps, strict=True)
                      if len(own))  # fmt: skip
-    return alike(runs, gap, f"{len(gap)} pairs; {each}.")
+    return alike(runs, gap, f"{_pairs(gap)}; {each}.")
 
 
 def shared_like_hash(runs: StudyRuns) -> Outcome:
@@ -148,7 +153,7 @@ def shared_like_hash(runs: StudyRuns) -> Outcome:
     if gap.empty:
         return "no HASH model beside one of S-BASE with shared decisions"
     by_r = "; ".join(f"R = {r:.3g}: {PERCENT * own.mean():+.2f} %" for r, own in gap.groupby("routing_frequency"))
-    return alike(runs, gap, f"{len(gap)} pairs. {by_r}.")
+    return alike(runs, gap, f"{_pairs(gap)}. {by_r}.")
 
 
 def interleaving_helps_more(runs: StudyRuns) -> Outcome:
@@ -160,7 +165,7 @@ def interleaving_helps_more(runs: StudyRuns) -> Outcome:
         return "S-BASE and HASH were not both trained stacked and interleaved"
     sizes, gaps = zip(*pairs, strict=True)
     effect = mean_effect(np.array(gaps), sizes, partial(noise_of_two, runs)).scaled(PERCENT)
-    return effect, effect.verdict(), f"{len(pairs)} comparisons of four runs."
+    return effect, effect.verdict(), f"{_pairs(gaps)} of differences."
 
 
 def stacked_alike(runs: StudyRuns) -> Outcome:
@@ -172,7 +177,7 @@ def stacked_alike(runs: StudyRuns) -> Outcome:
     if not set(BOTH) <= set(rows["router"]):
         return "S-BASE and HASH were not both trained with several FFWs per expert"
     gap = (loss[ROUTER] - loss["hash"]).dropna()
-    return alike(runs, gap, f"{len(gap)} pairs.") if len(gap) else NOT_TRAINED
+    return alike(runs, gap, f"{_pairs(gap)}.") if len(gap) else NOT_TRAINED
 
 
 def noise_of_two(runs: StudyRuns, size: str) -> NoiseFloor | None:
@@ -205,7 +210,7 @@ def worse_variant(worse: str, better: str, runs: StudyRuns) -> Outcome:
     if gap.empty:
         return f"RL-R was not trained with {worse} and {better}"
     effect = runs.mean_gap(gap).scaled(PERCENT)
-    return effect, effect.verdict(), f"{better} has the lower loss in {int((gap > 0).sum())} of {len(gap)} pairs."
+    return effect, effect.verdict(), f"{better} has the lower loss in {int((gap > 0).sum())} of {_pairs(gap)}."
 
 
 def entropy_adds_nothing(runs: StudyRuns) -> Outcome:
@@ -215,7 +220,7 @@ def entropy_adds_nothing(runs: StudyRuns) -> Outcome:
     if gap.empty:
         return "RL-R was not trained with a nucleus with and without an entropy term"
     effect = in_nats(runs, runs.mean_gap(gap))
-    return effect, effect.verdict(-PAPER_SPREAD), f"{len(gap)} pairs."
+    return effect, effect.verdict(-PAPER_SPREAD), f"{_pairs(gap)}."
 
 
 def _with_entropy(runs: StudyRuns) -> list[str]:
@@ -279,7 +284,7 @@ def balance_not_needed(runs: StudyRuns) -> Outcome:
     if gap.empty:
         return "S-BASE was not trained with and without a balance loss"
     effect = in_nats(runs, runs.mean_gap(gap))
-    return effect, effect.verdict_below(PAPER_SPREAD), f"{len(gap)} pairs, against a weight of {weight:g}."
+    return effect, effect.verdict_below(PAPER_SPREAD), f"{_pairs(gap)}, against a weight of {weight:g}."
 
 
 def helps_at_largest(runs: StudyRuns) -> Outcome:

@@ -12,7 +12,7 @@ from drawn_runs import LAWS, World, drawn_studies, drawn_study, law_of
 
 from experiments.miniature.analysis.claims import CLAIMS, counts, judge_all, judge_one
 from experiments.miniature.analysis.study import Study, plain
-from routelaw.fitting.claims import FAILS, HOLDS, OPEN, JudgedClaim
+from routelaw.fitting.claims import FAILS, HOLDS, NOT_TRAINED, OPEN, JudgedClaim
 from routelaw.fitting.matched_runs import ALL_BUT_SEED
 from routelaw.runs.table import RunTable
 from routelaw.runs.variants import parts_of
@@ -169,7 +169,7 @@ def test_stays_open_when_nothing_was_trained() -> None:
 def test_without_studies_the_main_sweep_is_judged() -> None:
     claims = {c.claim.name: c for c in judge_all(drawn_study(World(studies=False)))}
     assert claims["gain falls"].verdict == HOLDS
-    assert claims["shared decisions"].why == claims["schedule"].why == "not trained"
+    assert claims["shared decisions"].why == claims["schedule"].why == NOT_TRAINED
 
 
 def test_a_size_with_few_experts_does_not_spoil_the_slopes() -> None:

@@ -371,3 +371,11 @@ def test_rows_of_a_table_are_left_as_they_were() -> None:
     before = table.frame.copy()
     rl_variants.draw(table)
     pd.testing.assert_frame_equal(table.frame, before)
+
+
+def test_losses_on_another_corpus_are_not_compared() -> None:
+    frame = study_table("permuted_hash").frame
+    other = frame[frame["variant"] == ""].head(4).assign(corpus="other", run_id="other", loss_validation=1.0)
+    both = RunTable.from_frame(pd.concat([frame, other]), "both")
+    pairs = (permuted_hash.permuted_pairs(matched_runs(table)) for table in (study_table("permuted_hash"), both))
+    pd.testing.assert_frame_equal(*pairs)

@@ -427,7 +427,7 @@ def test_runs_that_cannot_be_evaluated(store: Path, texts: dict[str, Path]) -> N
 BAD: dict[str, tuple[str, bytes | None, str]] = {
     "empty": ("a.txt", b"", "there is no text in"),
     "nothing but white space": ("a.jsonl", b'{"text": " "}\n\n', "there is no text in"),
-    "not UTF-8": ("a.txt", b"caf\xe9 and more\n", "not valid UTF-8"),
+    "not UTF-8": ("a.txt", b"th\xe9 and more\n", "not valid UTF-8"),
     "not UTF-8 far inside": ("a.txt", b"word " * 300_000 + b"\xff\n", "not valid UTF-8"),
     "not JSON": ("a.jsonl", b'{"text": "a"}\n{"te', "not JSON"),
     "another key": ("a.jsonl", b'{"txt": "a"}\n', "no key 'text'"),

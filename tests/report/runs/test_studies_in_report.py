@@ -108,7 +108,7 @@ def test_lengths_of_one_model_are_all_judged(command, tmp_path: Path) -> None:
     assert found["excluded"] == []
 
 
-@pytest.mark.parametrize(("name", "said"), [("robustnes", "did you mean 'robustness'"), ("", "there are main, k, r")])
+@pytest.mark.parametrize(("name", "said"), [("robustnesss", "did you mean 'robustness'"), ("", "there are main, k, r")])
 def test_a_wrong_name_is_one_sentence_and_leaves_nothing(
     command, store: Path, tmp_path: Path, name: str, said: str
 ) -> None:
