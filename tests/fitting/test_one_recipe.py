@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pandas as pd
 import pytest
 
 from routelaw.figures.matched import matched_runs
+from routelaw.fitting.comparison import compare
 from routelaw.fitting.matched_runs import one_recipe
+from routelaw.report.runs.data import read_report_data
 from routelaw.runs.table import RunTable
 from routelaw.studies.paper import get_study
 from routelaw.studies.study_runs import StudyRuns
@@ -23,7 +26,8 @@ def runs(routers: dict[str, float], over: float, **columns: object) -> pd.DataFr
          "k": 1, "routing_frequency": 0.5, "seed": seed, "step": 10, "tokens": 1e6, "tokens_planned": 1e6,
          "active_params": n, "total_params": n * e, "flops_per_token": 2 * n,
          "loss_validation": loss + over + 0.001 * seed, **columns}
-        for router, loss in routers.items() for size, n in SIZES.items() for e in EXPERTS for seed in (0, 1)
+        for router, loss in routers.items() for size, n in SIZES.items()
+        for e in ((1,) if router == "dense" else EXPERTS) for seed in (0, 1)
     ]  # fmt: skip
     return pd.DataFrame(rows)
 
@@ -64,3 +68,27 @@ def test_lengths_are_no_recipes() -> None:
     assert one_recipe(frame, []) is frame
     unplanned = frame.assign(tokens=frame["tokens_planned"], tokens_planned=pd.NA)
     assert one_recipe(replace(table, frame=unplanned).frame, []) is unplanned
+
+
+@pytest.mark.parametrize("column", ["corpus", "tokens_planned"])
+def test_routers_are_compared_on_one_corpus_and_length(column: str) -> None:
+    """Most runs of RL-R are of another corpus, or length, where losses are larger."""
+    usual, other = {"corpus": ("c4", "wiki"), "tokens_planned": (1e6, 1e7)}[column]
+    first = runs({"dense": 3.5, "s-base": 3.0, "hash": 3.3, "rl-r": 3.1}, 0.0, **{column: usual})
+    again = [runs({"rl-r": 3.1}, over, **{column: other}) for over in (2.0, 2.1, 2.2)]
+    table = RunTable.from_frame(pd.concat([first, *again], ignore_index=True), "made")
+    said: list[str] = []
+    found = compare(table, laws=["separable"], experts=8, notice=said.append).routers
+    assert found is not None
+    assert found.routers == ["s-base", "rl-r", "hash"]
+    assert len(said) == 1
+    assert said[0].startswith("so that routers are compared alike, left out are 36 runs of another")
+
+
+def test_a_report_compares_techniques_on_one_corpus(tmp_path: Path) -> None:
+    path = tmp_path / "runs.csv"
+    mixed("corpus", "c4", "wiki").frame.to_csv(path, index=False)
+    (data,) = read_report_data(path)
+    assert data.comparable is not None
+    assert set(data.comparable.frame["corpus"]) == {"c4"}
+    assert data.excluded[0].startswith("24 runs of another corpus than c4")
