@@ -50,8 +50,8 @@ def losses_at_one_length(runs: MatchedRuns) -> tuple[pd.Series, float]:
     """
     rows, unit = evaluations(runs)
     if not unit:
-        return _mean(_one_variant(runs.finals)), np.nan
-    rows = _one_variant(rows[rows["progress"] > 0])
+        return _mean(one_variant(runs.finals)), np.nan
+    rows = one_variant(rows[rows["progress"] > 0])
     ends = sorted(rows.groupby("run_id")["progress"].max().unique(), reverse=True)
     compared = [(len(sizes_compared(_at(rows, end))), end) for end in ends]
     end = max(compared, default=(0, np.nan))[1]
@@ -78,7 +78,7 @@ def _mean(rows: pd.DataFrame) -> pd.Series:
     return rows.assign(value=rows[VALIDATION].astype(float).map(np.log10)).groupby(MODEL)["value"].mean()
 
 
-def _one_variant(rows: pd.DataFrame) -> pd.DataFrame:
+def one_variant(rows: pd.DataFrame) -> pd.DataFrame:
     """The usual variant of each model; where a size has none, the one whose weights alone are others: the largest are
     trained once, with weights of their own."""
     model = rows.groupby(MODEL)["variant"]

@@ -12,8 +12,8 @@ from matplotlib.figure import Figure as Picture
 
 from routelaw.figures import style
 from routelaw.figures.figure import CannotDraw
-from routelaw.fitting.matched_runs import VALIDATION, MatchedRuns
-from routelaw.fitting.points import CORPUS
+from routelaw.fitting.matched_runs import VALIDATION, MatchedRuns, one_recipe
+from routelaw.fitting.points import one_corpus
 from routelaw.runs.table import LOSS_PREFIX, RunTable
 from routelaw.runs.variants import DEFAULT, parts_of, relative_to_usual
 from routelaw.specs.names import DENSE
@@ -35,10 +35,7 @@ def matched_runs(table: RunTable) -> MatchedRuns:
     there."""
     relative = relative_to_usual(table)
     frame = relative.frame.assign(**{OWN_VARIANT: table.frame["variant"]})
-    if CORPUS in frame and frame[CORPUS].nunique() > 1:
-        # Losses on different corpora are never compared: the one of most models is drawn.
-        runs_of = frame.drop_duplicates("run_id")[CORPUS].value_counts()
-        frame = frame[frame[CORPUS] == runs_of.index[0]]
+    frame = one_recipe(one_corpus(frame, []), [])
     if VALIDATION not in frame:
         frame = frame.assign(**{VALIDATION: frame[table.losses[0]]})
     runs = MatchedRuns(replace(relative, frame=frame))

@@ -19,7 +19,7 @@ from routelaw.figures.figure import CannotDraw
 from routelaw.figures.loss_curves import routed_techniques
 from routelaw.fitting.fit import Fit, fit_law
 from routelaw.fitting.noise import SAME_LENGTH
-from routelaw.fitting.points import CORPUS, Points, select_points
+from routelaw.fitting.points import Points, one_corpus, select_points
 from routelaw.laws.law import Law
 from routelaw.runs.table import FINISHED, RunTable, last_status
 from routelaw.runs.variants import TAKEN, Usual, parts_of, relative_to_usual, usual_in, variant_of
@@ -87,9 +87,7 @@ def comparable(table: RunTable) -> RelativeRuns:
     if not isinstance(table, RelativeRuns):
         table = with_variants(table)
     frame = table.frame[last_status(table.frame) == FINISHED]
-    if CORPUS in frame and frame[CORPUS].nunique() > 1:
-        most = frame.groupby(CORPUS)["run_id"].nunique().sort_index().idxmax()
-        frame = frame[frame[CORPUS].isna() | (frame[CORPUS] == most)]
+    frame = one_corpus(frame, [])
     models = frame.drop_duplicates("run_id")
     plans = models["tokens_planned"]
     if plans.notna().all() and plans.nunique() > 1:

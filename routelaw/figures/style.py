@@ -81,10 +81,15 @@ def router_looks(routers: Iterable[str]) -> dict[str, dict[str, Any]]:
     return {r: {"color": colour, "marker": ROUTER_MARKS.get(r) or spare[r]} for r, colour in colours.items()}
 
 
-def router_label(router: str) -> str:
-    """Known routers as the paper writes them, others as their authors do."""
+def router_name(router: str) -> str:
+    """Known routers as the paper writes them, others as their authors do: for text."""
     known = {"dense": "Dense", "switch": "Switch"}
-    return known.get(router, router.upper()) if router in ROUTER_COLOURS else safe(router)
+    return known.get(router, router.upper()) if router in ROUTER_COLOURS else router
+
+
+def router_label(router: str) -> str:
+    """Its name, for a figure."""
+    return safe(router_name(router))
 
 
 def safe(text: str) -> str:

@@ -11,20 +11,21 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from routelaw.errors import InputError
 from routelaw.fitting.fit import Fit, fit_law, is_determined
 from routelaw.fitting.fit_report import FitReport, extrapolation, reference_point
 from routelaw.fitting.intervals import DEFAULT_LEVEL, probability_larger, refit, resample_counts, stretched_ends
-from routelaw.fitting.lengths import reads_length, several_lengths
-from routelaw.fitting.points import has_finished, in_size_and_experts, knows_routing, select_points
+from routelaw.fitting.lengths import one_length, reads_length, several_lengths
+from routelaw.fitting.points import has_finished, in_size_and_experts, keep, knows_routing, one_corpus, select_points
 from routelaw.fitting.selection import Ranked, Skipped, comparable_laws, mean_error, rank_laws
 from routelaw.fitting.validation import error_e4
 from routelaw.formatting import html_lines, html_table, number, text_table
 from routelaw.laws import get_law
 from routelaw.laws.equivalence import check_law
 from routelaw.laws.law import Array, Law
-from routelaw.runs.table import RunTable
+from routelaw.runs.table import FINISHED, RunTable, last_rows, last_status
 from routelaw.specs.names import DENSE, canonical_router
 
 USUAL_EXPERTS = 64
@@ -298,6 +299,7 @@ def compare(
     """
     chosen, wanted = laws_to_compare(laws, under, table), routers_to_compare(table, routers, notice, target)
     every_length = reads_length(chosen[0])
+    table, wanted = _compared_alike(table, wanted, every_length, notice)
     if len(wanted) == 1:
         for name, given in {"under": under, "active_params": active_params, "experts": experts}.items():
             if given is not None:
@@ -316,6 +318,34 @@ def compare(
     if compared:
         rankings = {name: _with_extrapolation(ranking, compared) for name, ranking in rankings.items()}
     return Comparison(target, level, rankings, compared)
+
+
+def _compared_alike(
+    table: RunTable, routers: list[str], every_length: bool, notice: Callable[[str], None]
+) -> tuple[RunTable, list[str]]:
+    """Each router would be fitted to the corpus and length of most of its own runs. Where these are not the same, the
+    table with those of most runs of all, and the routers that have any."""
+    frame = table.frame[last_status(table.frame) == FINISHED]
+    last = last_rows(frame[frame["router"].isin([*routers, DENSE])])
+
+    def alike(rows: pd.DataFrame, left_out: list[str]) -> set[str]:
+        rows = one_corpus(rows, left_out)
+        return set((rows if every_length else one_length(rows, left_out, keep))["run_id"])
+
+    said: list[str] = []
+    kept = alike(last, said)
+    own = [last[last["router"].isin([router, DENSE])] for router in routers]
+    if not said or all(alike(rows, []) == kept & set(rows["run_id"]) for rows in own):
+        return table, routers
+    notice(f"so that routers are compared alike, left out are {' and '.join(said)}.")
+    there = [router for router in routers if (last["run_id"].isin(kept) & (last["router"] == router)).any()]
+    for router in routers:
+        if router not in there:
+            notice(f"{router} is left out: it has no run of the corpus and length of most runs.")
+    if not there:
+        raise InputError(f"{table.source}: no routed run has the corpus and length of most runs.")
+    others = set(last["run_id"]) - kept
+    return replace(table, frame=table.frame[~table.frame["run_id"].isin(others)]), there
 
 
 def _compared(

@@ -21,9 +21,10 @@ import pandas as pd
 from routelaw.fitting.claims import Effect, student
 from routelaw.fitting.fit import Fit
 from routelaw.fitting.intervals import DEFAULT_LEVEL, Draws, bootstrap
-from routelaw.fitting.noise import SAME_LENGTH, SAME_MODEL, NoiseFloor, mean_noise, noise_floor
+from routelaw.fitting.noise import SAME_LENGTH, SAME_MODEL, NoiseFloor, mean_noise, noise_floor, telling_apart
+from routelaw.fitting.points import keep
 from routelaw.laws.law import Array
-from routelaw.runs.table import FINISHED, RunTable, last_status
+from routelaw.runs.table import FINISHED, RunTable, last_rows, last_status
 
 VALIDATION = "loss_validation"
 ALL_BUT_SEED = [*SAME_MODEL, "tokens_planned"]
@@ -157,6 +158,24 @@ def final_rows(table: RunTable) -> pd.DataFrame:
     frame = finished_runs(table)
     filled = frame.groupby("run_id", sort=False)[table.losses].ffill()
     return frame.assign(**{c: filled[c] for c in table.losses}).groupby("run_id", sort=False).tail(1)
+
+
+def one_recipe(frame: pd.DataFrame, left_out: list[str]) -> pd.DataFrame:
+    """Each model under one recipe: of several, which would be averaged as if they were seeds, the one of most runs. A
+    recipe is what a table says besides: learning rate, batch, vocabulary and the like."""
+    last = last_rows(frame)
+    length = last["tokens_planned"].fillna(last["tokens"]).fillna(last["step"])
+    last = last.assign(tokens_planned=length)  # runs of several lengths are several models
+    model = last.groupby(ALL_BUT_SEED, dropna=False).ngroup()
+    told = [name for name in telling_apart(last) if name not in ALL_BUT_SEED]
+    differ = [name for name in told if (last[name].groupby(model).nunique(dropna=False) > 1).any()]
+    if not differ:
+        return frame
+    recipe = last.groupby(differ, dropna=False).ngroup()
+    by_use = recipe.map(recipe.value_counts().rank(method="first"))  # of equally many, the same one everywhere
+    others = last["run_id"][by_use < by_use.groupby(model).transform("max")]
+    why = f"of models that were trained with another {' and '.join(differ)}, too"
+    return keep(frame, ~frame["run_id"].isin(set(others)), why, left_out)
 
 
 def resample_sizes_and_runs(fit: Fit, draws: int, seed: int) -> tuple[Draws, Draws]:

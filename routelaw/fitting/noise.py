@@ -50,7 +50,7 @@ FEWEST_NAMED = 4
 
 def seed_groups(frame: pd.DataFrame) -> pd.Series:
     """The number of the model that each run is a seed of. `frame` has one row per run, or several at the same steps."""
-    columns = [*SAME_MODEL, *_telling(frame)]
+    columns = [*SAME_MODEL, *telling_apart(frame)]
     model_N = frame.groupby(columns, sort=False, dropna=False).ngroup().to_numpy()
     name, length = _length_of(frame)
     # A plan is exact, and so is a table of last rows alone; last evaluations of equal runs may be a step apart.
@@ -74,7 +74,7 @@ def kept_apart(frame: pd.DataFrame, read: Collection[str] = ()) -> list[str]:
         return []
     name, length = _length_of(frame)
     columns = {name: length} if name else {}
-    columns |= {name: frame[name] for name in _telling(frame)}
+    columns |= {name: frame[name] for name in telling_apart(frame)}
     number = models.ngroup()
     differ = [
         name for name, cells in columns.items() if (cells.groupby(number).nunique(dropna=False)[several] > 1).any()
@@ -112,7 +112,8 @@ def averaged_in_doubt(frame: pd.DataFrame, weight_column: str | None = None) -> 
     return sentences
 
 
-def _telling(frame: pd.DataFrame) -> list[str]:
+def telling_apart(frame: pd.DataFrame) -> list[str]:
+    """The columns that say what a run is besides its model."""
     return [str(name) for name in frame if str(name).lower() in TELLS_APART]
 
 

@@ -151,12 +151,12 @@ def select_points(
     check_one_source(table)
     frame = _rows_of(table, router, target, include_dense)
     left_out: list[str] = []
-    frame = _one_corpus(frame, left_out)
-    frame = _keep(frame, last_status(frame) == FINISHED, "not finished", left_out)
+    frame = one_corpus(frame, left_out)
+    frame = keep(frame, last_status(frame) == FINISHED, "not finished", left_out)
     variant = _one_variant(frame, router, variant, table.source)
-    frame = _keep(frame, _of_variant(frame, router, variant), f"of another variant than {variant!r}", left_out)
+    frame = keep(frame, _of_variant(frame, router, variant), f"of another variant than {variant!r}", left_out)
     measured = frame[target].notna().groupby(frame["run_id"]).transform("any")
-    frame = _keep(frame, measured, f"without a value of {target}", left_out)
+    frame = keep(frame, measured, f"without a value of {target}", left_out)
     frame = frame[frame[target].notna()]
     if up_to_step is not None:
         frame = frame[frame["step"] <= up_to_step]
@@ -165,17 +165,17 @@ def select_points(
     else:
         frame = last_rows(frame)
         if not (reads_length(law) if every_length is None else every_length):
-            frame = one_length(frame, left_out, _keep)
+            frame = one_length(frame, left_out, keep)
     if not (takes_every_architecture(law) if mixed is None else mixed):
         frame = _one_architecture(frame, k, routing_frequency, left_out, table.source, law)
     if experts is not None:
-        frame = _keep(frame, frame["experts"].isin(list(experts)), "with an E not asked for", left_out)
+        frame = keep(frame, frame["experts"].isin(list(experts)), "with an E not asked for", left_out)
     if sizes is not None:
         for size in sizes:
             _check_named(size, frame.sort_values("active_params")["size"], "size", router, table.source)
-        frame = _keep(frame, frame["size"].isin(list(sizes)), "of a size not asked for", left_out)
+        frame = keep(frame, frame["size"].isin(list(sizes)), "of a size not asked for", left_out)
     frame = frame.assign(_weight=_weights(frame, weight_column, table.source))
-    frame = _keep(frame, frame["_weight"] > 0, "of weight 0", left_out)
+    frame = keep(frame, frame["_weight"] > 0, "of weight 0", left_out)
     if not (frame["router"] == router).any():
         because = f": left out are {'; '.join(left_out)}" if left_out else ""
         raise InputError(f"{table.source}: no run of {router} is left to fit{because}.")
@@ -197,13 +197,13 @@ def select_points(
     return replace(points, left_out=tuple(left_out), warnings=tuple(warnings))
 
 
-def _one_corpus(frame: pd.DataFrame, left_out: list[str]) -> pd.DataFrame:
+def one_corpus(frame: pd.DataFrame, left_out: list[str]) -> pd.DataFrame:
     """Losses on different texts cannot be compared: of several corpora, the one of most runs."""
     if CORPUS not in frame or frame[CORPUS].nunique() < 2:
         return frame
     commonest = frame.groupby(CORPUS)["run_id"].nunique().sort_index().idxmax()
     alike = frame[CORPUS].isna() | (frame[CORPUS] == commonest)
-    return _keep(frame, alike, f"of another corpus than {commonest}", left_out)
+    return keep(frame, alike, f"of another corpus than {commonest}", left_out)
 
 
 def _rows_of(table: RunTable, router: str, target: str, include_dense: bool) -> pd.DataFrame:
@@ -291,7 +291,7 @@ def _one_architecture(
         seen = frame[name][routed] if name in frame and name not in read else pd.Series(dtype=float)
         if seen.nunique() > 1:
             chosen = usual if (seen == usual).any() else seen.mode().iloc[0]
-            frame = _keep(frame, ~routed | (frame[name] == chosen), f"with {name} other than {chosen:g}", left_out)
+            frame = keep(frame, ~routed | (frame[name] == chosen), f"with {name} other than {chosen:g}", left_out)
     routed = frame["router"] != DENSE
     seen_k, seen_r = sorted(set(frame["k"][routed])), sorted(set(frame["routing_frequency"][routed]))
     chosen_k = k if k is not None else (seen_k[0] if len(seen_k) == 1 else DEFAULT_K)
@@ -306,13 +306,13 @@ def _one_architecture(
         there = ", ".join(f"K = {pair_k} with R = {pair_r:g}" for pair_k, pair_r in pairs)
         router = frame["router"][routed].iloc[0]
         raise InputError(f"{source}: no run of {router} has K = {chosen_k} and R = {chosen_r:g}; there is {there}.")
-    frame = _keep(frame, ~routed | same_k, f"with K other than {chosen_k}", left_out)
+    frame = keep(frame, ~routed | same_k, f"with K other than {chosen_k}", left_out)
     routed = frame["router"] != DENSE
     same_r = np.isclose(frame["routing_frequency"], chosen_r) | ("routing_frequency" in read)
-    return _keep(frame, ~routed | same_r, f"with R other than {chosen_r:g}", left_out)
+    return keep(frame, ~routed | same_r, f"with R other than {chosen_r:g}", left_out)
 
 
-def _keep(frame: pd.DataFrame, mask: pd.Series | Array, why_not: str, left_out: list[str]) -> pd.DataFrame:
+def keep(frame: pd.DataFrame, mask: pd.Series | Array, why_not: str, left_out: list[str]) -> pd.DataFrame:
     dropped = frame[~mask]
     if len(dropped):
         runs = dropped["run_id"].nunique()

@@ -13,7 +13,7 @@ from routelaw.errors import InputError
 from routelaw.figures.experts_per_token import excess_at_equal_flops
 from routelaw.figures.matched import OWN_VARIANT
 from routelaw.figures.stacked_ffws import stacked_pairs
-from routelaw.figures.style import router_label
+from routelaw.figures.style import router_name
 from routelaw.fitting.claims import NOT_TRAINED, Claim, Effect, Outcome, student, weakest
 from routelaw.fitting.fit import fit_law
 from routelaw.fitting.matched_runs import FEWEST_SIZES, PERCENT, NoiseOf, mean_effect
@@ -47,7 +47,8 @@ def k_excess(runs: StudyRuns) -> pd.DataFrame:
         line, more = own.where(own.x["k"] == 1), own.where(own.x["k"] > 1)
         if len(line) < 2:
             continue
-        more = more.where(more.x["flops_per_token"] <= line.x["flops_per_token"].max())
+        ends = line.x["flops_per_token"].min(), line.x["flops_per_token"].max()
+        more = more.where((ends[0] <= more.x["flops_per_token"]) & (more.x["flops_per_token"] <= ends[1]))
         excess = excess_at_equal_flops(more.x["flops_per_token"], more.loss, line)
         rows += [
             {"k": int(k), "size": s, "experts": int(experts), "excess": e}
@@ -201,7 +202,7 @@ def interleaved_better(runs: StudyRuns) -> Outcome:
         return NOT_TRAINED
     sizes, _, values = zip(*gaps, strict=True)
     effect = mean_effect(np.array(values), sizes, runs.noise).scaled(PERCENT)
-    return effect, effect.verdict(), f"{len(gaps)} pairs of {router_label(ROUTER)} and HASH: {_listed(values)}."
+    return effect, effect.verdict(), f"{len(gaps)} pairs of {router_name(ROUTER)} and HASH: {_listed(values)}."
 
 
 def _listed(gaps: Iterable[float]) -> str:

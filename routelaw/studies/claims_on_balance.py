@@ -12,7 +12,7 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from routelaw.figures.style import router_label
+from routelaw.figures.style import router_name
 from routelaw.fitting.claims import FAILS, HOLDS, NOT_TRAINED, OPEN, Claim, Effect, Outcome, student
 from routelaw.fitting.intervals import DEFAULT_LEVEL
 from routelaw.fitting.matched_runs import PERCENT, VALIDATION
@@ -112,10 +112,10 @@ def more_sensitive(router: str, runs: StudyRuns) -> Outcome:
     unit = 1e8
     effect = Effect(gap * unit, (2 * gap - high) * unit, (2 * gap - low) * unit, "Interval from the seed noise.")
     spread = [PERCENT * float(np.sqrt(np.mean([p[i].var(ddof=1) for p in pairs]))) for i in (0, 1)]
-    name = router_label(router)
+    name = router_name(router)
     why = (
         f"Over {pairs[0].shape[1]} weights the loss varies by {spread[0]:.2f} % ({name}) and {spread[1]:.2f} % "
-        f"({router_label(STEADY)}), one sd.{_without(every, router)}"
+        f"({router_name(STEADY)}), one sd.{_without(every, router)}"
     )
     diverged = (runs.table.frame["status"] == "diverged") & (runs.table.frame["router"] == router)
     lost = runs.table.frame[diverged]["run_id"].nunique()
@@ -128,9 +128,7 @@ def _without(losses: pd.DataFrame, router: str) -> str:
         return ""
     over = (losses[0.0] - losses.min(axis="columns")).dropna()
     own = {r: PERCENT * float(over[over.index.get_level_values(0) == r].mean()) for r in (router, STEADY)}
-    return (
-        f" Without one: {own[router]:+.2f} % ({router_label(router)}), {own[STEADY]:+.2f} % ({router_label(STEADY)})."
-    )
+    return f" Without one: {own[router]:+.2f} % ({router_name(router)}), {own[STEADY]:+.2f} % ({router_name(STEADY)})."
 
 
 def _variance_gap(losses: Array, noise: NoiseFloor, rng: np.random.Generator) -> Array:
@@ -166,7 +164,7 @@ def switch_less_even(runs: StudyRuns) -> Outcome:
     gap = float(own["switch"].at[best["switch"]] - own[STEADY].at[best[STEADY]])  # pyrefly: ignore
     effect = _of_seeds(gap, noise).scaled(100)
     said = "; ".join(
-        f"{router_label(r)} {share[best[r]]:.1%} at {best[r]:g}, {share.min():.1%} to {share.max():.1%} over all"
+        f"{router_name(r)} {share[best[r]]:.1%} at {best[r]:g}, {share.min():.1%} to {share.max():.1%} over all"
         for r, share in own.items()
     )
     return effect, effect.verdict(), f"{size} with E = {experts}: {said}."
@@ -214,7 +212,7 @@ def _of_seeds(value: float, noise: tuple[float, int], level: float = DEFAULT_LEV
 
 
 def _sensitive(router: str, name: str, paper: str) -> Claim:
-    label = router_label(router)
+    label = router_name(router)
     return Claim(name, f"{label} is more sensitive to the balance weight than S-BASE",
                  partial(more_sensitive, router), paper, "appendix D.1",
                  f"variance over weights, {label} less S-BASE, 1e-8 of log10 L squared")  # fmt: skip

@@ -12,7 +12,7 @@ import pandas as pd
 from routelaw.errors import InputError
 from routelaw.figures.matched import PAPER_CUTOFF
 from routelaw.figures.seeds import spread_along
-from routelaw.figures.style import router_label
+from routelaw.figures.style import router_name
 from routelaw.fitting.claims import NOT_TRAINED, OPEN, Claim, Effect, Outcome, weakest
 from routelaw.fitting.fit import fit_law
 from routelaw.fitting.intervals import Draws, small_sample_stretch
@@ -50,7 +50,7 @@ def routing_helps(runs: StudyRuns) -> Outcome:
     if not noises:
         return "no model was trained with several seeds, and one size at a time has no other measure of noise"
     effects = {
-        f"{router_label(router)} at {size}": partial(shared_effect, gain, noises[size])
+        f"{router_name(router)} at {size}": partial(shared_effect, gain, noises[size])
         for (router, size), gain in groups.items()
     }
     name, effect = weakest(effects)
@@ -85,10 +85,10 @@ def gain_falls(runs: StudyRuns) -> Outcome:
     effects = {}
     for router, (b, noises) in found.items():
         x = np.log10([runs.active_params[size] for size in b.index])
-        effects[router_label(router)] = partial(slope_effect, x, b.to_numpy(), list(b.index), noises, runs.noise)
+        effects[router_name(router)] = partial(slope_effect, x, b.to_numpy(), list(b.index), noises, runs.noise)
     name, effect = weakest(effects)
     ends = "; ".join(
-        f"{router_label(r)}: b from {s.iloc[0]:.4f} ({s.index[0]}) to {s.iloc[-1]:.4f} ({s.index[-1]})"
+        f"{router_name(r)}: b from {s.iloc[0]:.4f} ({s.index[0]}) to {s.iloc[-1]:.4f} ({s.index[-1]})"
         for r, (s, _) in found.items()
     )
     return effect, effect.verdict(), f"Lowest: {name}. {ends}."
@@ -103,7 +103,7 @@ def better(one: str, other: str, runs: StudyRuns) -> Outcome:
         return NOT_TRAINED
     effect = runs.mean_gap(gap).scaled(PERCENT)
     won = int((gap > 0).sum())
-    why = f"{router_label(one)} has the lower loss in {won} of {len(gap)} pairs.{_drops(runs, gap, one, other)}"
+    why = f"{router_name(one)} has the lower loss in {won} of {len(gap)} pairs.{_drops(runs, gap, one, other)}"
     return effect, effect.verdict(), why
 
 
@@ -117,7 +117,7 @@ def _drops(runs: StudyRuns, gap: pd.Series, *routers: str) -> str:
     means = [by_cell.reindex([(router, *cell) for cell in cells]).mean() for router in routers]
     if np.isnan(means).any():
         return ""
-    shares = " and ".join(f"{router_label(r)} drops {share:.1%}" for r, share in zip(routers, means, strict=True))
+    shares = " and ".join(f"{router_name(r)} drops {share:.1%}" for r, share in zip(routers, means, strict=True))
     return f" With E = {most} {shares} of its assignments."
 
 
@@ -160,7 +160,7 @@ def as_good_as_exact(runs: StudyRuns) -> Outcome:
 
 
 def _order(one: str, other: str, paper: str) -> Claim:
-    statement = f"{router_label(one)} has the lower loss than {router_label(other)}"
+    statement = f"{router_name(one)} has the lower loss than {router_name(other)}"
     return Claim(f"{one} >= {other}", statement, partial(better, one, other), paper,
                  "section 5.1 (comparative analysis)", "difference of the loss at equal N and E, %")  # fmt: skip
 
@@ -214,13 +214,13 @@ def compared(parameter: str, low: tuple[str, ...], high: tuple[str, ...], runs: 
         return lacking[0]
     draws = {r: found[r] for r in routers}
     effects = {
-        f"{router_label(more)} against {router_label(less)}": partial(_difference, parameter, draws[more], draws[less])
+        f"{router_name(more)} against {router_name(less)}": partial(_difference, parameter, draws[more], draws[less])
         for more in high
         for less in low
     }
     name, effect = weakest(effects)
-    fitted = "; ".join(f"{router_label(r)} {d[0].fit.params[parameter]:.4g}" for r, d in draws.items())
-    loose = [router_label(r) for r, d in draws.items() if d[0].fit.status != "converged"]
+    fitted = "; ".join(f"{router_name(r)} {d[0].fit.params[parameter]:.4g}" for r, d in draws.items())
+    loose = [router_name(r) for r, d in draws.items() if d[0].fit.status != "converged"]
     doubt = f" Not determined: the fit of {' and '.join(loose)} is at a bound." if loose else ""
     return effect, OPEN if loose else effect.verdict(), f"Nearest: {name}. {parameter}: {fitted}.{doubt}"
 

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from routelaw.figures.lengths import evaluations, expert_slope_along, several_lengths
-from routelaw.figures.style import router_label
+from routelaw.figures.style import router_name
 from routelaw.fitting.claims import FAILS, HOLDS, NOT_TRAINED, OPEN, Claim, Effect, Outcome, student, weakest
 from routelaw.fitting.intervals import DEFAULT_LEVEL
 from routelaw.fitting.matched_runs import PERCENT, VALIDATION, finished_runs
@@ -101,7 +101,7 @@ def transfer_has_own_slopes(runs: StudyRuns) -> Outcome:
     (router, target), clearest = max(tried.items(), key=lambda item: abs(item[1].gap) / (item[1].error + 1e-12))
     effect, verdict, sure = _one_differs(tried.values(), clearest, f"Interval from {clearest.freedom + 2} sizes.")
     why = (f"{sure} of {len(tried)} differ from validation. Clearest: {target.removeprefix('loss_')} with "
-           f"{router_label(router)}, slope {clearest.reference + clearest.gap:.4f} against "
+           f"{router_name(router)}, slope {clearest.reference + clearest.gap:.4f} against "
            f"{clearest.reference:.4f}.")  # fmt: skip
     return effect, verdict, why
 

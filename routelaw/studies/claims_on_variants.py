@@ -14,12 +14,13 @@ import numpy as np
 import pandas as pd
 
 from routelaw.figures.lengths import expert_slope_along
-from routelaw.figures.style import router_label
+from routelaw.figures.limit import one_variant
+from routelaw.figures.style import router_name
 from routelaw.fitting.claims import FAILS, HOLDS, NOT_TRAINED, OPEN, Effect, Outcome, weakest
 from routelaw.fitting.intervals import DEFAULT_LEVEL
 from routelaw.fitting.matched_runs import PERCENT, VALIDATION, mean_effect, shared_effect
 from routelaw.fitting.noise import NoiseFloor
-from routelaw.runs.variants import COMMON_FREQUENCY, DEFAULT, parts_of, variant_of
+from routelaw.runs.variants import COMMON_FREQUENCY, DEFAULT, parts_of, usual_in, variant_of
 from routelaw.specs.names import DENSE
 from routelaw.studies.claims_on_architecture import ROUTER, k_router, lowest_frequency, stacked_gaps
 from routelaw.studies.claims_on_balance import by_balance
@@ -70,7 +71,7 @@ def more_per_token(runs: StudyRuns) -> Outcome:
     gaps = {f"{k} to {2 * k}": (losses[k] - losses[2 * k]).dropna() for k in tried if 2 * k in tried}
     gaps = {name: gap for name, gap in gaps.items() if len(gap)}
     if not gaps:
-        return f"no model of {router_label(router)} was trained with K and 2K"
+        return f"no model of {router_name(router)} was trained with K and 2K"
     name, effect = weakest({name: partial(runs.mean_gap, gap) for name, gap in gaps.items()})
     effect = effect.scaled(PERCENT)
     lower = sum(int((gap > 0).sum()) for gap in gaps.values())
@@ -93,7 +94,7 @@ def all_blocks(router: str, sign: int, runs: StudyRuns) -> Outcome:
     other way round). Holds if the interval of the mean difference lies above zero, does not hold if below."""
     gap = sign * frequency_gain(runs, router)
     if gap.empty:
-        return f"no model of {router_label(router)} was trained with R = 1/2 and R = 1"
+        return f"no model of {router_name(router)} was trained with R = 1/2 and R = 1"
     effect = runs.mean_gap(gap).scaled(PERCENT)
     gained = int((sign * gap > 0).sum())
     return effect, effect.verdict(), f"R = 1 has the lower loss in {gained} of {_pairs(gap)}."
@@ -108,7 +109,7 @@ def fewer_blocks(runs: StudyRuns) -> Outcome:
         low = lowest_frequency(runs, router).droplevel("routing_frequency")
         gap = (low - by_frequency(runs, router, PART_R)).dropna()
         if len(gap):
-            gaps[router_label(router)] = gap
+            gaps[router_name(router)] = gap
     if not gaps:
         return "no technique was trained with R = 1/2 and with less"
     name, effect = weakest({name: partial(runs.mean_gap, gap) for name, gap in gaps.items()})
@@ -133,7 +134,7 @@ def place_matters_not(runs: StudyRuns) -> Outcome:
     gap = pd.concat([own for own in gaps if len(own)] or [pd.Series(dtype=float)])
     if gap.empty:
         return "no model was trained with its routed block in both places"
-    each = ", ".join(f"{router_label(r)} {PERCENT * own.mean():+.2f} %" for r, own in zip(BOTH, gaps, strict=True)
+    each = ", ".join(f"{router_name(r)} {PERCENT * own.mean():+.2f} %" for r, own in zip(BOTH, gaps, strict=True)
                      if len(own))  # fmt: skip
     return alike(runs, gap, f"{_pairs(gap)}; {each}.")
 
@@ -289,9 +290,12 @@ def balance_not_needed(runs: StudyRuns) -> Outcome:
 
 def helps_at_largest(runs: StudyRuns) -> Outcome:
     """At the largest size that was trained dense and routed for the same number of tokens: log10 of the dense loss over
-    the routed one, the mean over routed models, with the interval of the seed noise (of the nearest smaller size that
-    has seeds). Holds if it lies above zero, does not hold if below."""
-    rows = runs.finals
+    the routed one, the mean over routed models of the usual variant, K and R (or, where a size has none, of one whose
+    weights of the losses alone are others), with the interval of the seed noise (of the nearest smaller size that has
+    seeds). Holds if it lies above zero, does not hold if below."""
+    rows, usual = runs.finals, usual_in(runs.table)
+    plain = (rows["k"] == usual.k) & np.isclose(rows["routing_frequency"], usual.routing_frequency)
+    rows = one_variant(rows[plain | (rows["router"] == DENSE)])
     dense = rows[rows["router"] == DENSE].groupby(["size", "tokens_planned"], dropna=False)[LOSS].mean()
     routed = rows[rows["router"] != DENSE]
     if dense.empty or routed.empty:
@@ -305,7 +309,7 @@ def helps_at_largest(runs: StudyRuns) -> Outcome:
     noise = runs.noise(str(size))
     gains = own["gain"].to_numpy()
     gained = sorted(zip(gains, own["router"], own["experts"], strict=True))
-    said = dict.fromkeys(f"{router_label(r)} with E = {e} {PERCENT * g:+.2f} %" for g, r, e in (gained[0], gained[-1]))
+    said = dict.fromkeys(f"{router_name(r)} with E = {e} {PERCENT * g:+.2f} %" for g, r, e in (gained[0], gained[-1]))
     models = f"{len(own)} routed model{'s' if len(own) > 1 else ''}"
     why = f"{size}, {runs.active_params[str(size)]:.3g} active parameters, {models}: {' to '.join(said)}"
     if noise is None:

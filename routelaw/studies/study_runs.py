@@ -13,7 +13,8 @@ import pandas as pd
 from routelaw.figures.loss_curves import routed_techniques
 from routelaw.figures.matched import WEIGHT
 from routelaw.figures.robustness import DEFAULT_WEIGHTS
-from routelaw.fitting.matched_runs import VALIDATION, MatchedRuns
+from routelaw.fitting.matched_runs import VALIDATION, MatchedRuns, one_recipe
+from routelaw.fitting.points import one_corpus
 from routelaw.runs.table import RunTable
 from routelaw.runs.variants import DEFAULT, parts_of, relative_to_usual
 
@@ -45,8 +46,11 @@ class StudyRuns(MatchedRuns):
     def of(cls, table: RunTable, target: str = VALIDATION, routing: pd.DataFrame | None = None) -> Self:
         """The runs of any table: variants as differences from what is usual in it, weights in columns, and the loss
         asked for in the place of the validation loss."""
+        left_out: list[str] = []
+        table = replace(table, frame=one_recipe(one_corpus(table.frame, left_out), left_out))
         relative = relative_to_usual(table)
         notes = relative.notes[len(table.notes) :]
+        notes = (*notes, f"Left out: {'; '.join(left_out)}.") if left_out else notes
         frame = with_weights(relative.frame, table.frame["variant"])
         if target != VALIDATION:
             frame[VALIDATION] = frame[target]

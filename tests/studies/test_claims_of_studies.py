@@ -11,6 +11,7 @@ from drawn import Run, runs_of
 from routelaw.figures import all_figures
 from routelaw.fitting.claims import FAILS, HOLDS, OPEN
 from routelaw.fitting.matched_runs import PERCENT
+from routelaw.studies.claims_on_architecture import k_excess
 from routelaw.studies.paper import STUDIES, get_study
 
 SIZES, EXPERTS = ("1M", "3M", "10M", "30M"), (8, 64)
@@ -138,6 +139,28 @@ def test_the_largest_size_is_judged_by_seeds_of_smaller_ones() -> None:
     assert alone.verdict == OPEN
     assert alone.ours.value == pytest.approx(PERCENT * gain, rel=0.01)
     assert "No seeds" in alone.why
+
+
+def test_the_largest_size_is_judged_on_usual_models() -> None:
+    usual = [Run(r, s, e, seed=i) for s in SIZES for r, e in (("dense", 1), ("hash", 8)) for i in (0, 1)]
+    other = [
+        Run("dense", "30M", 1, EFFECT, variant="flop_increase=1"),
+        Run("hash", "30M", 8, 10 * EFFECT, variant="permuted"),
+        Run("hash", "30M", 8, 10 * EFFECT, k=2),
+    ]
+    alone, beside = verdict("limit", "limit", usual).ours, verdict("limit", "limit", [*usual, *other]).ours
+    assert beside.value == pytest.approx(alone.value)
+
+
+def test_k_is_compared_with_k_1_only_where_its_line_reaches() -> None:
+    line = [Run("s-base", size, 8) for size in ("3M", "10M", "30M")]
+    larger = [Run("s-base", size, 8, k=2) for size in ("1M", "3M", "30M")]
+    assert list(k_excess(runs_of([*line, *larger]))["size"]) == ["3M"]
+
+
+def test_names_of_routers_stand_in_words_as_they_are() -> None:
+    made = [Run(r, s, e, seed=i) for s in SIZES for r, e in (("dense", 1), ("my$router", 8)) for i in (0, 1)]
+    assert "my$router with E = 8" in verdict("limit", "limit", made).why
 
 
 def test_variants_of_rl_r_where_weights_are_usual() -> None:

@@ -18,7 +18,7 @@ from routelaw.fitting.intervals import Draws, bootstrap
 from routelaw.fitting.matched_runs import VALIDATION, MatchedRuns
 from routelaw.fitting.noise import SAME_LENGTH, seed_groups
 from routelaw.fitting.pairwise import LossNoise, TechniqueRanking, compare_pairwise, seed_noise
-from routelaw.fitting.points import CORPUS, Points, select_points
+from routelaw.fitting.points import Points, keep, one_corpus, select_points
 from routelaw.fitting.validation import validate
 from routelaw.formatting import number
 from routelaw.runs.table import FINISHED, SOURCE, RunTable, last_status
@@ -228,15 +228,12 @@ def runs_to_advise_on(table: RunTable, target: str, variant: str | None, level: 
         hint, there = nearest_hint(target, table.losses), ", ".join(table.losses)
         raise InputError(f"{table.source}: no loss {target!r}{hint}; the losses are {there}.")
     frame, left_out = table.frame, []
-    frame = _keep(frame, last_status(frame) == FINISHED, "not finished", left_out)
+    frame = keep(frame, last_status(frame) == FINISHED, "not finished", left_out)
     measured = frame[target].notna().groupby(frame["run_id"]).transform("any")
-    frame = _keep(frame, measured, f"without a value of {target}", left_out)
+    frame = keep(frame, measured, f"without a value of {target}", left_out)
     if variant is not None:
         frame = _of_variant(frame, variant, table.source, left_out)
-    if CORPUS in frame and frame[CORPUS].nunique() > 1:
-        commonest = frame.groupby(CORPUS)["run_id"].nunique().sort_index().idxmax()
-        same = frame[CORPUS].isna() | (frame[CORPUS] == commonest)
-        frame = _keep(frame, same, f"of another corpus than {commonest}", left_out)
+    frame = one_corpus(frame, left_out)
     if frame.empty:
         because = f": left out are {'; '.join(left_out)}" if left_out else ""
         raise InputError(f"{table.source}: no run is left to advise on{because}.")
@@ -260,7 +257,7 @@ def _of_variant(frame: pd.DataFrame, variant: str, source: str, left_out: list[s
         raise InputError(
             f"{source}: no routed run has variant {variant!r}{nearest_hint(variant, there)}; the variants are {known}."
         )
-    return _keep(frame, ~routed | (frame["variant"] == variant), f"of another variant than {variant!r}", left_out)
+    return keep(frame, ~routed | (frame["variant"] == variant), f"of another variant than {variant!r}", left_out)
 
 
 def _one_length(frame: pd.DataFrame, left_out: list[str]) -> pd.DataFrame:
@@ -271,14 +268,7 @@ def _one_length(frame: pd.DataFrame, left_out: list[str]) -> pd.DataFrame:
         return frame
     commonest = float(plans[usual if len(usual) else plans.index].mode().max())
     alike = (frame["tokens_planned"].astype(float) / commonest).between(1 / SAME_LENGTH, SAME_LENGTH)
-    return _keep(frame, alike, f"of another length than {number(commonest)} tokens", left_out)
-
-
-def _keep(frame: pd.DataFrame, mask: pd.Series, why_not: str, left_out: list[str]) -> pd.DataFrame:
-    count = frame.loc[~mask, "run_id"].nunique()
-    if count:
-        left_out.append(f"{count} run{'s' * (count > 1)} {why_not}")
-    return frame[mask]
+    return keep(frame, alike, f"of another length than {number(commonest)} tokens", left_out)
 
 
 def mean_of_shared(differences: np.ndarray, variance: float, noise: LossNoise | None, level: float) -> Effect:

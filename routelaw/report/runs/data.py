@@ -14,6 +14,7 @@ from typing import Any
 import pandas as pd
 
 from routelaw.errors import InputError
+from routelaw.fitting.points import one_corpus
 from routelaw.report.runs.analysis import label_of
 from routelaw.runs.files import read_runs
 from routelaw.runs.folders import EVALUATIONS
@@ -68,10 +69,18 @@ def _by_source(table: RunTable) -> list[ReportData]:
     """A table put together from several sources falls into them again."""
     names = list(table.frame[SOURCE].unique()) if SOURCE in table.frame else []
     if len(names) < 2:
-        return [ReportData(OWN, table.source, table, comparable=table)]
+        return [_of_table(OWN, table.source, table)]
     rows = {str(name): table.frame[table.frame[SOURCE] == name].reset_index(drop=True) for name in names}
     parts = {name: replace(table, frame=frame) for name, frame in rows.items()}
-    return [ReportData(name, f"{name} in {table.source}", part, comparable=part) for name, part in parts.items()]
+    return [_of_table(name, f"{name} in {table.source}", part) for name, part in parts.items()]
+
+
+def _of_table(name: str, source: str, table: RunTable) -> ReportData:
+    """Losses on several corpora cannot be compared: techniques are, on the one of most runs."""
+    left_out: list[str] = []
+    comparable = replace(table, frame=one_corpus(table.frame, left_out))
+    excluded = tuple(f"{sentence}: their losses cannot be compared with those of the others." for sentence in left_out)
+    return ReportData(name, source, table, excluded=excluded, comparable=comparable)
 
 
 def read_report_data(path: str | Path) -> list[ReportData]:
@@ -86,7 +95,7 @@ def read_report_data(path: str | Path) -> list[ReportData]:
     found = [_own(runs, _table(store, runs))] if runs else []
     for name, file in store.imported().items():
         table = read_runs(file)
-        found.append(ReportData(name, f"{file}", table, comparable=table))
+        found.append(_of_table(name, f"{file}", table))
     if not found:
         store.table()  # raises, and says what a store is
     return found
