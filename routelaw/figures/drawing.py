@@ -152,7 +152,7 @@ def draw_figures(
     with the sentence that says what is missing; what was `taken` of the table. `target` is a loss_… column; `variants`
     maps a router to the variant to draw, by default its most frequent one; `force` replaces files that exist.
 
-    >>> summary = rl.draw_figures("runs", "figures", ["joint_curves"])
+    >>> summary = rl.draw_figures("losses.csv", "figures", ["joint_curves"])
     >>> summary["drawn"]["joint_curves"]["files"]
     ['figures/joint_curves.svg', 'figures/joint_curves.png']
     """

@@ -64,6 +64,13 @@ class NotRanked:
 
 @dataclass(frozen=True, eq=False)
 class League:
+    """Where every law stands in every contest: a table, a router and what was held out.
+
+    >>> found = rl.league([table], laws=[rl.get_law("bilinear")])
+    >>> isinstance(found, rl.League), found.standings[0].law, found.standings[0].rank
+    (True, 'bilinear', 1)
+    """
+
     standings: list[Standing]
     not_ranked: list[NotRanked]
     notes: list[str] = field(default_factory=list)

@@ -20,7 +20,7 @@ BAD_FILES = {
     "blank.csv": (b" \n\n", "the file is empty"),
     "header.csv": (b"run_id,router,experts,active_params,loss_validation\n", "a header and no rows"),
     "picture.csv": (b"\x89PNG\r\n\x1a\n" + bytes(range(256)), "this is a PNG image"),
-    "object.csv": (b'{"run_id": 1}\n', "this is JSON"),
+    "object.csv": (b'{"run_id": {"a": 1}}\n', "line 1 is not a flat JSON object"),
     "page.csv": (b"<!doctype html><html></html>\n", "this is HTML"),
     "noise.csv": (np.random.default_rng(0).bytes(4096), "is not UTF-8 text"),
     "prose.csv": (b"Once upon a time there was no table.\nThe end.\n", "this is not a table"),

@@ -45,7 +45,7 @@ def test_names_come_from_the_table() -> None:
     picture = FIGURES[0].draw(table)
     assert [label.get_text() for label in picture.axes[0].get_yticklabels()] == ["Validation", "C4", "mine"]
     labels = {text.get_text() for text in picture.legends[0].get_texts()}
-    assert labels == {"Dense", "HASH", "MY-ROUTER"}
+    assert labels == {"Dense", "HASH", "my-router"}
     slopes = FIGURES[1].draw(table)
     assert [axes.get_title() for axes in slopes.axes[:3]] == ["Validation", "C4", "mine"]
     assert [tick.get_text() for tick in slopes.axes[0].get_xticklabels()] == ["200K", "500K", "2M"]

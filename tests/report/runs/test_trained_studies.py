@@ -22,7 +22,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("file", ["lengths", "seeds", "permuted_hash", "shared_decisions", "single_layer"])
+@pytest.mark.parametrize("file", ["lengths", "permuted_hash", "shared_decisions"])
 def test_sweep_and_report(command, place: Path, tmp_path: Path, file: str) -> None:
     settings = ("train.steps=20", "train.batch=8", "execution.evaluate_tokens=1536")
     sets = [word for setting in settings for word in ("--set", setting)]
