@@ -30,11 +30,14 @@ def list_tables(as_json: Annotated[bool, typer.Option("--json", help="One JSON o
     made = table("", "name", "losses", "licence", "fetched")
     for name, entry in released.items():
         made.add_row(name, entry.title, entry.license, "yes" if entry.found() else "no")
-    show(made)
+    made.columns[1].justify = made.columns[2].justify = "left"
+    show(made, "Where `routelaw data fetch NAME` gets them, and the sha256 that it expects:")
     for entry in released.values():
-        show(f"  {entry.name}: {entry.url} (sha256 {entry.sha256[:12]}…)")
+        show(f"  {entry.name} ({entry.sha256[:12]}…)")
+        say(f"    {entry.url}")  # in one piece, however narrow the terminal
+    show("Not fetched, but recognised where you have a copy:")
     for entry in others.values():
-        show(f"  Recognised where you have a copy: {entry.name}, {entry.title} (licence: {entry.license}).")
+        show(f"  {entry.name}: {entry.title} (licence: {entry.license})")
 
 
 @app.command()

@@ -40,7 +40,8 @@ def evaluate(
     stride: Annotated[
         int | None,
         typer.Option(
-            help="Tokens by which windows move on; half a sequence unless given. Of a corpus: all of its held-out text."
+            help="Tokens from the start of one window to that of the next; half a sequence unless given. Of a corpus: "
+            "all of its held-out text."
         ),
     ] = None,
     limit: Annotated[
@@ -48,15 +49,23 @@ def evaluate(
         typer.Option(min=1, help="At most so many documents or passages of each; a corpus is then read as text is."),
     ] = None,
     documents: Annotated[
-        str | None, typer.Option(help="Of a .txt: separator, line or file; line for lambada.", show_default=False)
+        str | None,
+        typer.Option(
+            help="A document of a .txt ends at a line of only <|endoftext|> (separator, the default), "
+            "or is a line (the default for lambada), or a file.",
+            show_default=False,
+        ),
     ] = None,
     key: Annotated[str, typer.Option(help="Key or column that holds the text of a record.")] = "text",
-    errors: Annotated[str, typer.Option(help="Invalid UTF-8: strict stops, replace goes on with U+FFFD.")] = "strict",
+    errors: Annotated[str, typer.Option(help="Invalid UTF-8: strict stops, replace reads it as U+FFFD.")] = "strict",
     replace: Annotated[
-        bool, typer.Option("--replace", help="Of a store: measure anew what was measured otherwise under a name.")
+        bool,
+        typer.Option(
+            "--replace", help="In a store: measure all runs again where NAME was another text or had other options."
+        ),
     ] = False,
     jobs: Annotated[
-        int | None, typer.Option(min=1, max=256, help="Of a store: processes that evaluate.", show_default="1")
+        int | None, typer.Option(min=1, max=256, help="In a store: runs evaluated at a time.", show_default="1")
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     threads: Annotated[
@@ -67,7 +76,7 @@ def evaluate(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of tables.")] = False,
 ) -> None:
-    """Measure nats per token, bits per byte and perplexity of texts, LAMBADA, and how the experts were used.
+    """Measure nats per token, bits per byte and perplexity of texts, the accuracy on LAMBADA, and the load of experts.
 
     Results become the columns loss_NAME, bpb_NAME (bits per byte) and, for LAMBADA, acc_NAME of the run table. What a
     store has already is not measured again. Exit code 1: some runs could not be evaluated.

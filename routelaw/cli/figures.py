@@ -18,7 +18,11 @@ def figures(
         ),
     ] = None,
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="[NAME]…", help="Figures by name; all that the runs allow, for none.")
+        list[str] | None,
+        typer.Argument(
+            metavar="[NAME]…",
+            help="Which figures to draw, by name (see --list); without names, all that the runs allow.",
+        ),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder to write NAME.svg and NAME.png to.")] = None,
     target: Annotated[
@@ -32,7 +36,7 @@ def figures(
     list_all: Annotated[bool, typer.Option("--list", help="List the figures there are, and draw none.")] = False,
     as_json: options.AsJson = False,
 ) -> None:
-    """Draw the paper's figures of any runs; say which cannot be drawn, and what is missing for them."""
+    """Draw the paper's figures from any runs, and say what is missing for those that cannot be drawn."""
     options.use_one_thread()
     from routelaw.cli.output import followed, print_json
     from routelaw.errors import InputError
@@ -80,12 +84,19 @@ def _list(as_json: bool) -> None:
     if as_json:
         print_json({f.name: {"title": f.title, "paper": f.paper, "caption": f.caption} for f in all_figures()})
         return
-    made = table("", "figure", "title", "in the paper")
+    made = table("", "figure", "in the paper", "title")
     for column in made.columns[1:]:
         column.justify = "left"
     for figure in all_figures():
-        made.add_row(figure.name, figure.title, figure.paper or "ours")
+        made.add_row(figure.name, _place(figure.paper), figure.title)
     show(made)
+
+
+def _place(paper: str) -> str:
+    """Where a figure stands in the paper, short: its number, the appendix, or nowhere."""
+    if not paper:
+        return "–"
+    return "appendix" if paper.startswith("Appendix") else paper.partition(" (")[0]
 
 
 def _show(summary: dict[str, Any], out: Path) -> None:

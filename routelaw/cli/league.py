@@ -15,14 +15,15 @@ if TYPE_CHECKING:
 
 def league(
     tables: Annotated[
-        list[Path], typer.Argument(metavar="TABLE…", help="Run tables or public tables of losses, stores.")
+        list[Path],
+        typer.Argument(metavar="TABLE…", help="Run tables, public tables of losses (`routelaw data list`), or stores."),
     ],
     out: Annotated[
         Path | None, typer.Option(help="Folder to write: index.html, league.csv, league.svg, league.png.")
     ] = None,
     law: Annotated[list[str] | None, typer.Option(help="Only these laws (repeatable).")] = None,
     target: Annotated[
-        str | None, typer.Option(help="Which loss; a table without it stands with its first.", show_default="first")
+        str | None, typer.Option(help="Which loss; a table that lacks it is judged on its first.", show_default="first")
     ] = None,
     where: options.Where = None,
     best_of: Annotated[

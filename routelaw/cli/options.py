@@ -26,7 +26,17 @@ MOST_NUMBERS = 1000
 
 Runs = Annotated[
     Path | None,
-    typer.Argument(help="A run table (CSV or Parquet); the paper's released table is recognised.", show_default=False),
+    typer.Argument(
+        help="A run table (CSV or Parquet) or a store; the paper's released losses unless given.", show_default=False
+    ),
+]
+RunsOrPublished = Annotated[
+    Path | None,
+    typer.Argument(
+        help="A run table (CSV or Parquet) or a store, to which the law is fitted; the paper's published coefficients "
+        "unless given.",
+        show_default=False,
+    ),
 ]
 Where = Annotated[
     list[str] | None,

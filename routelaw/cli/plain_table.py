@@ -30,9 +30,11 @@ class PlainTable(Table):
         """Rows that Rich does not know yet, each cell a line of printable text."""
         shown = Text(printable(title)) if title else None
         super().__init__(title=shown, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-        # Names stay whole; a terminal too narrow for them wraps the figures instead.
+        # Names stay whole; a terminal too narrow for them wraps the figures instead, and cuts none off.
         for i, column in enumerate(columns):
-            self.add_column(Text(printable(column)), justify="left" if i == 0 else "right", no_wrap=i == 0)
+            self.add_column(
+                Text(printable(column)), justify="left" if i == 0 else "right", no_wrap=i == 0, overflow="fold"
+            )
 
     @property
     def row_count(self) -> int:

@@ -45,7 +45,7 @@ def _plan() -> None:
 
 @app.command()
 def model(
-    runs: options.Runs = None,
+    runs: options.RunsOrPublished = None,
     fit: Annotated[list[str] | None, typer.Option(help="A published fit, e.g. clark2022/s-base (repeatable).")] = None,
     law: Annotated[str, typer.Option(help="Law to fit; `compute` also ranks K and R.")] = "saturated",
     router: Annotated[list[str] | None, typer.Option(help="Only these routers (repeatable).")] = None,
@@ -203,7 +203,7 @@ def _show(best: list[Candidate], target_loss: float | None, level: float, used: 
 
 
 def epc(
-    runs: options.Runs = None,
+    runs: options.RunsOrPublished = None,
     fit: Annotated[list[str] | None, typer.Option(help="A published fit, e.g. clark2022/s-base (repeatable).")] = None,
     law: Annotated[str, typer.Option(help="Law to fit to the table.")] = "saturated",
     router: Annotated[list[str] | None, typer.Option(help="Only these routers (repeatable).")] = None,

@@ -55,16 +55,19 @@ def report(
 
 def _show(summary: dict[str, Any]) -> None:
     from routelaw.cli.output import show
+    from routelaw.report.runs.data import OWN
+    from routelaw.report.runs.law_text import without_law
 
     for name, source in summary["sources"].items():
         states = ", ".join(f"{count} {state}" for state, count in source["statuses"].items())
-        show(f"{name}: {source['runs']} runs ({states}).")
+        show(f"{'' if name == OWN else f'{name}: '}{source['runs']} runs: {states}.")
         if source.get("law"):
             show(f"  selected law: {source['law']}, because {source['law_because']}.")
         for judged in source.get("studies", []):
             _show_study(judged)
-        for key, why in source.get("no_law", {}).items():
-            show(f"  {source['techniques'][key]} has no law: {why}")
+        names = source["techniques"]
+        for sentence in without_law({names[key]: why for key, why in source.get("no_law", {}).items()}):
+            show(f"  {sentence}")
         clear = [d for d in source.get("pairwise", []) if d["verdict"] == "clearly"]
         for comparison in clear[:5]:
             pair = [source["techniques"][comparison[which]] for which in ("first", "second")]

@@ -17,7 +17,9 @@ WIDTH = 120
 
 
 def routers(
-    name: Annotated[str | None, typer.Argument(help="One technique, told in full; all of them unless given.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="One technique, described in full; all of them unless given.")
+    ] = None,
     plugin: Annotated[
         list[Path] | None, typer.Option(help="A Python file that registers a router. Code, so only what you trust.")
     ] = None,
@@ -41,8 +43,9 @@ def routers(
     if as_json:
         print_json({known: _as_json(router) for known, router in every.items()})
         return
-    show(*(line for router in every.values() for line in _lines(router, in_full=False)))
-    show("", "routelaw routers NAME tells more of one; fields that all routers share are in docs/reference/fields.md.")
+    for router in every.values():
+        show(*_lines(router, in_full=False), "")
+    show("`routelaw routers NAME` says more of one. Fields that all routers share are in docs/reference/fields.md.")
 
 
 def _lines(router: RouterDescription, in_full: bool) -> Iterator[str]:

@@ -16,18 +16,32 @@ def show_estimate(sweep: Sweep, estimate: SweepEstimate) -> None:
     spread = bool(estimate.without_layout) or any(run.run.execution.processes.world > 1 for run in estimate.runs)
     named = any(run.run.run_id for run in estimate.runs)
     priced = estimate.cost is not None
+    ways = {run.how for run in estimate.runs}
     title = f"{len(sweep.runs)} runs of {sweep.source}"
     title += "; layouts are data × expert × tensor" * spread
     title += "; memory of one device" * (spread and all(run.required.device for run in estimate.runs))
+    title += f"; times by {next(iter(ways))}" * (len(ways) == 1)
     layout = ["layout", "devices"] * spread
-    head = ["run", *["id"] * named, "tokens", "N", "P", "FLOPs", *layout, "memory", "time", *["cost"] * priced, "by"]
+    head = [
+        "run",
+        *["id"] * named,
+        "tokens",
+        "N",
+        "P",
+        "FLOPs",
+        *layout,
+        "memory",
+        "time",
+        *["cost"] * priced,
+        *["by"] * (len(ways) > 1),
+    ]
     made = table(title, *head)
     for run in estimate.runs:
-        made.add_row(*_cells(run, named=named, spread=spread))
+        made.add_row(*_cells(run, named=named, spread=spread, several_ways=len(ways) > 1))
     show(made, *estimate.sentences())
 
 
-def _cells(run: RunEstimate, *, named: bool, spread: bool) -> list[str]:
+def _cells(run: RunEstimate, *, named: bool, spread: bool, several_ways: bool) -> list[str]:
     from routelaw.cli.output import number
     from routelaw.formatting import byte_size, duration
     from routelaw.specs.run import describe
@@ -46,5 +60,5 @@ def _cells(run: RunEstimate, *, named: bool, spread: bool) -> list[str]:
         byte_size(run.required.device or run.required.host),
         "done" if run.done else duration(run.seconds),
         *([] if run.cost is None else [f"{run.cost:,.2f}"]),
-        run.how,
+        *[run.how] * several_ways,
     ]

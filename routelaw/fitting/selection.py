@@ -156,5 +156,6 @@ def choose_law(ranked: Mapping[str, Sequence[Ranked]], asked: Law | None) -> tup
     even = [n for n in candidates if not any(own[n].clearly_worse for own in rows.values())]
     selected = min(even or [best], key=lambda n: (len(judged[n].parameters), mean_error(ranked, n)))
     if selected == best:
-        return judged[selected], "it predicts sizes it has not seen best of the laws that settled"
+        of_which = " of the laws whose fits converged" if len(candidates) < len(judged) else ""
+        return judged[selected], f"it predicts unseen sizes best{of_which}"
     return judged[selected], f"it is the simplest law that none beats by more than noise ({best} has the lowest error)"

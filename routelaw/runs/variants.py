@@ -19,7 +19,7 @@ from routelaw.specs.names import DENSE
 DEFAULT = "default"
 """The value that a variant has, relative to the usual one, where it stands at the technique's own default."""
 COMMON_K, COMMON_FREQUENCY = 1, 0.5
-TAKEN = "Taken as usual"
+TAKEN = "Taken: "
 
 
 @dataclass(frozen=True)
@@ -34,9 +34,9 @@ class Usual:
     def notes(self) -> list[str]:
         """What was taken for usual where a reader could not guess it, a sentence each."""
         named = [f"{router}: {variant}" for router, variant in self.variants.items() if variant]
-        sentences = [f"{TAKEN}, the variant of most models: {'; '.join(named)}."] if named else []
+        sentences = [f"{TAKEN}each router's most frequent variant ({'; '.join(named)})."] if named else []
         if (self.k, self.routing_frequency) != (COMMON_K, COMMON_FREQUENCY):
-            sentences.append(f"{TAKEN}, the choice of most models: K = {self.k} and R = {self.routing_frequency:.3g}.")
+            sentences.append(f"{TAKEN}K = {self.k} and R = {self.routing_frequency:.3g}, which most models have.")
         return sentences
 
 

@@ -48,7 +48,7 @@ def test_named_figures_are_written_as_svg_and_png(command, table: Path, tmp_path
     assert files(out) == ["expert_slope.png", "expert_slope.svg", "linear_fits.png", "linear_fits.svg"]
     assert (out / "linear_fits.png").read_bytes().startswith(b"\x89PNG")
     assert b"<svg" in (out / "linear_fits.svg").read_bytes()[:600]
-    assert "Taken as usual, the variant of most models: hash: positions=rope; s-base: positions=rope" in said
+    assert "Taken: each router's most frequent variant (hash: positions=rope; s-base: positions=rope; dense" in said
     assert "s-base: 12 models of 4 sizes at K = 1, R = 0.5, out of 20 runs." in said
     assert "2 figures drawn; SVG and PNG in" in said
 

@@ -43,7 +43,7 @@ def test_what_all_runs_of_a_router_have_is_usual():
     told = relative_to_usual(rows)
     assert sorted(told.frame["variant"][told.frame["router"] == "s-base"].unique()) == ["", "shared_decisions"]
     assert sorted(told.frame["variant"][told.frame["router"] == "dense"].unique()) == ["", "positions=default"]
-    assert told.notes[-1].startswith("Taken as usual, the variant of most models: s-base: positions=rope;")
+    assert told.notes[-1].startswith("Taken: each router's most frequent variant (s-base: positions=rope;")
 
 
 def test_the_most_frequent_variant_is_usual():

@@ -7,6 +7,7 @@ with its own colour, its own law and its own dense runs.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -52,6 +53,8 @@ class PlotStyle:
     """The same in Plotly."""
 
 
+MOST_SHOWN = 10
+"""Techniques that charts and grids show at first; the tables beside a page have all."""
 PLUGIN = "plugin="
 """Names the version of a router of one's own (specs/run.py)."""
 SYMBOLS = {"D": "diamond", "o": "circle", "s": "square", "^": "triangle-up", "v": "triangle-down", "P": "cross"}
@@ -61,7 +64,7 @@ SPARE_MARKS = {"X": "x", "*": "star", "p": "pentagon", "h": "hexagon", "d": "dia
 def label_of(router: str, variant: str = "") -> str:
     """Known routers as the paper writes them, others as their authors do."""
     name = style.router_label(router) if router in TECHNIQUES else router
-    return printable(f"{name} ({variant})" if variant else name)
+    return printable(f"{name} ({variant.replace(',', ', ')})" if variant else name)
 
 
 def techniques_of(table: RunTable) -> list[Technique]:
@@ -76,10 +79,23 @@ def techniques_of(table: RunTable) -> list[Technique]:
         while key in keys or (shown and key in table.routers):
             key += "'"
         keys[key] = router, variant, shown
+    shared = shared_settings(table)
     return [
-        Technique(key, router, variant, label_of(router, shown), _rows(table, key, router, variant))
+        Technique(key, router, variant, label_of(router, without(shown, shared)), _rows(table, key, router, variant))
         for key, (router, variant, shown) in keys.items()
     ]
+
+
+def shared_settings(table: RunTable) -> list[str]:
+    """The settings that all runs have in their variants, dense ones too: the names of techniques leave them out."""
+    variants = [set(str(variant).split(",")) for variant in table.frame["variant"].unique()]
+    dense = (table.frame["router"] == DENSE).any()
+    return sorted(set.intersection(*variants) - {""}) if variants and dense else []
+
+
+def without(variant: str, settings: Sequence[str]) -> str:
+    """The variant, less these settings."""
+    return ",".join(part for part in variant.split(",") if part not in settings)
 
 
 def _shown(variant: str, variants: list[str]) -> str:
@@ -166,6 +182,18 @@ class Analysis:
         """Techniques compared by what was measured, without a law."""
         return compare_pairwise(self.runs, [judged.fit for judged in self.judged.values()], self.level)
 
+    @cached_property
+    def most_trained(self) -> list[str]:
+        """The techniques that a chart or grid has room for: those trained at most sizes and E, in the usual order."""
+        models = Counter(model.technique for model in self.pairwise.models)
+        chosen = sorted(self.techniques, key=lambda key: -models[key])[:MOST_SHOWN]
+        return [key for key in self.techniques if key in chosen]
+
+    @property
+    def others(self) -> list[str]:
+        """The techniques that are not among these."""
+        return [key for key in self.techniques if key not in self.most_trained]
+
     def fits(self, law: str) -> dict[str, Fit]:
         return {key: row.fit for key, rows in self.ranked.items() for row in rows if row.fit.law.name == law}
 
@@ -236,7 +264,8 @@ def _select(
             points[key] = select_points(technique.table, key, mixed=False, target=target)
             runs[key] = select_points(technique.table, key, mixed=False, target=target, average_seeds=False)
         except InputError as error:
-            refusals[key] = str(error).removeprefix(f"{technique.table.source}: ")
+            why = str(error).removeprefix(f"{technique.table.source}: ")
+            refusals[key] = why.replace(f" {key} ", f" {technique.label} ") if technique.variant else why
     return points, runs, refusals
 
 

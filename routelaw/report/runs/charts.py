@@ -211,6 +211,7 @@ def chart_of(
         "chips": list(chips),
         "select": {"name": select, "values": laws} if select and len(laws) > 1 else None,
         "looks": looks,
+        "hidden": analysis.others,
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 from routelaw.fitting.fit_report import FitReport
 from routelaw.fitting.selection import Ranked, mean_error
@@ -18,6 +19,8 @@ FAR = (
     "N_cut, where routing would stop helping, lies far beyond these sizes or is not determined by them: it depends on "
     "the form of the law as much as on the data."
 )
+MOST_NAMED = 3
+"""Techniques that are named one by one where they share a reason; more are counted."""
 METHODS = {
     "size-bootstrap": "from refits to resampled sizes",
     "profile": "from profiles, which take runs of one size as independent",
@@ -38,7 +41,7 @@ def law_blocks(analysis: Analysis) -> list[Block]:
             blocks.append(Text(_methods(analysis), "soft"))
         if analysis.compared:
             blocks.append(Text(_compared(analysis)))
-    sentences = [f"{analysis.looks[key].label} has no law: {why}" for key, why in analysis.refusals.items()]
+    sentences = without_law({analysis.looks[key].label: why for key, why in analysis.refusals.items()})
     sentences += _without_selected(analysis)
     sentences += _warnings(analysis)
     if sentences:
@@ -51,6 +54,20 @@ def law_blocks(analysis: Analysis) -> list[Block]:
     if left_out:
         blocks.append(Text(f"Left out of fits and comparisons: {', '.join(left_out)}.", "soft"))
     return blocks
+
+
+def without_law(reasons: Mapping[str, str]) -> list[str]:
+    """Which techniques have no law. A study of options may train dozens at one size: they share a sentence."""
+    alike: dict[str, list[str]] = {}
+    for name, why in reasons.items():
+        alike.setdefault(why, []).append(name)
+    sentences: list[str] = []
+    for why, names in alike.items():
+        if len(names) <= MOST_NAMED:
+            sentences += [f"{name} has no law: {why}" for name in names]
+        else:
+            sentences.append(f"{len(names)} techniques have no law, each for this reason: {why}")
+    return sentences
 
 
 def _why_none(analysis: Analysis) -> str:

@@ -117,7 +117,9 @@ def _source(
         target,
         analysis,
         transfer,
-        curve_data(rows, report_data.table, used, logs, technique_keys(analysis), looks),
+        curve_data(
+            rows, report_data.table, used, logs, technique_keys(analysis), looks, analysis.others if analysis else ()
+        ),
         heat_map_data(rows, logs),
     )
     return source, logs

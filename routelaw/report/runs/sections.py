@@ -146,10 +146,19 @@ def _losses(source: Source, analysis: Analysis) -> list[Block]:
         return [source.interactive("losses-chart", "chart", "Dense runs over size", said, chart, "losses", "runs")]
     caption = (
         "Marks: the last evaluation of each model, seeds averaged; dense models stand at E = 1. Lines: the law chosen, "
-        "fitted to each router by itself. Click on a router or size to hide it, double-click to see it alone."
+        "fitted to each router by itself. Click on a router or size to hide or show it, double-click to see it alone."
+        + _at_first(analysis)
     )
     title, chart = "Loss against experts, by size", charts.loss_chart(analysis)
     return [source.interactive("losses-chart", "chart", title, caption, chart, "losses", "losses")]
+
+
+def _at_first(analysis: Analysis) -> str:
+    """Which techniques a chart begins with, where they are too many to be told apart."""
+    if not analysis.others:
+        return ""
+    shown, count = len(analysis.most_trained), len(analysis.techniques)
+    return f" Of {count} techniques it begins with the {shown} that were trained at most sizes and E."
 
 
 def _explorer(source: Source, analysis: Analysis) -> list[Block]:

@@ -111,24 +111,25 @@ def draw_losses(analysis: Analysis) -> Picture:
     """A panel for each technique, a colour for each size, the selected law where it was fitted."""
     if not analysis.points:
         raise InputError("no routed technique has a finished run.")
-    colours, selected = size_colours(*analysis.points.values()), analysis.selected
-    columns = min(COLUMNS, len(analysis.points))
-    rows = -(-len(analysis.points) // columns)
+    shown = {key: points for key, points in analysis.points.items() if key in analysis.most_trained}
+    colours, selected = size_colours(*shown.values()), analysis.selected
+    columns = min(COLUMNS, len(shown))
+    rows = -(-len(shown) // columns)
     picture, axes = style.panels(columns, rows, width=3.3, height=3.1, sharey=True)
-    used = axes[: len(analysis.points)]
-    for panel, (key, points) in zip(used, analysis.points.items(), strict=True):
+    used = axes[: len(shown)]
+    for panel, (key, points) in zip(used, shown.items(), strict=True):
         for series in loss_series(analysis):
             if series.technique == key and not series.measured and series.law == selected:
                 panel.plot(series.x, series.y, color=colours[series.size], linewidth=1.0)
         draw_points(panel, points, colours, joined=key not in analysis.judged)
         panel.set_title(safe(analysis.looks[key].label))
         _experts_axis(panel, points.x["experts"])
-    if len({float(loss) for points in analysis.points.values() for loss in points.loss}) > 1:
+    if len({float(loss) for points in shown.values() for loss in points.loss}) > 1:
         loss_axes(*used)
     for panel in used:
         panel.set_ylabel("loss (nats per token)")
         panel.label_outer()
-    for panel in axes[len(analysis.points) :]:
+    for panel in axes[len(shown) :]:
         panel.remove()
     named = {safe(size): colour for size, colour in colours.items()}
     law = {f"law {safe(selected)}": {"color": "black", "linewidth": 1.0}} if analysis.judged else {}

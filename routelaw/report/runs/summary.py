@@ -21,7 +21,7 @@ from routelaw.report.page import (
     percent,
     span,
 )
-from routelaw.report.runs.analysis import Analysis, label_of
+from routelaw.report.runs.analysis import Analysis, label_of, shared_settings, without
 from routelaw.report.runs.data import DIVERGED, ReportData, RunRow
 from routelaw.runs.store import FAILED, RUNNING, STOPPED
 from routelaw.runs.table import FINISHED
@@ -35,14 +35,16 @@ MOST_TOLD = 6
 def trained(report_data: ReportData, rows: Sequence[RunRow]) -> list[Block]:
     """What was trained, and what went wrong."""
     routed = [row for row in rows if row.router and row.router != DENSE]
-    names = list(dict.fromkeys(label_of(row.router, row.variant) for row in routed))
+    shared = shared_settings(report_data.table) if report_data.table is not None else []
     sizes = {row.size: row.active_params for row in rows if row.size and row.active_params}
     parts = [f"{counted(len(rows), 'run')}{_states(rows)}."]
     dense = any(row.router == DENSE for row in rows)
     if rows and sizes:
-        what = listed([*(["dense models"] if dense else []), *names])
+        what = listed([*(["dense models"] if dense else []), *_techniques(routed, shared)])
         by_size = sorted(sizes, key=lambda size: sizes[size] or 0.0)
         parts.append(f"Trained: {what}, at {counted(len(sizes), 'size')} ({', '.join(by_size)}){_choices(routed)}.")
+    if shared:
+        parts.append(f"All have {listed(shared)}, which the names of techniques leave out.")
     parts += [sentence for sentence in (_length(rows), _seeds(rows), _corpus(rows)) if sentence]
     blocks: list[Block] = [Text(" ".join(parts))]
     notes = list(report_data.table.notes) if report_data.table is not None else []
@@ -62,6 +64,17 @@ def trained(report_data: ReportData, rows: Sequence[RunRow]) -> list[Block]:
     if notes:
         blocks.append(Text(" ".join(notes), "soft"))
     return blocks
+
+
+def _techniques(routed: Sequence[RunRow], shared: Sequence[str]) -> list[str]:
+    """By name; where that is a long list, the routers with the number of their variants."""
+    pairs = dict.fromkeys((row.router, without(row.variant, shared)) for row in routed)
+    named = [(router, label_of(router, variant)) for router, variant in pairs]
+    if len(named) <= MOST_TOLD:
+        return [label for _, label in named]
+    variants = Counter(router for router, _ in named)
+    only = dict(named)
+    return [only[r] if n == 1 else f"{label_of(r, '')} in {n} variants" for r, n in variants.items()]
 
 
 def scale(rows: Sequence[RunRow]) -> list[Block]:
@@ -157,7 +170,9 @@ def comparison_text(analysis: Analysis) -> list[Block]:
     blocks: list[Block] = [Text(_headline(analysis, pairs), "key")]
     blocks.append(Bullets([_told(analysis, pair) for pair in pairs[:MOST_TOLD]]))
     if len(ranking.order) > 2:
-        blocks.append(Text("Every pair: how much lower the loss of the row is than that of the column, on average."))
+        shown = len(_shown(analysis))
+        which = "Every pair" if shown == len(ranking.order) else f"Pairs of {_those(shown, len(ranking.order))}"
+        blocks.append(Text(f"{which}: how much lower the loss of the row is than that of the column, on average."))
         blocks.append(_pair_grid(analysis))
     blocks.append(Text("The lowest loss at each size and E, and under it the lead on the next:"))
     blocks.append(_winner_grid(analysis))
@@ -174,9 +189,19 @@ def _headline(analysis: Analysis, pairs: Sequence[PairwiseComparison]) -> str:
         return f"{name} is ahead on average, and nothing here says how much of that is chance: no seed was repeated."
     if not beaten and all(d.verdict == OPEN for d in pairs):
         return f"These runs cannot tell which technique is best: {name} is ahead on average, by no more than chance."
-    unsure = listed([analysis.looks[d.second].label for d in pairs if d not in beaten])
-    clear = listed([analysis.looks[d.second].label for d in beaten])
+    unsure = _few([analysis.looks[d.second].label for d in pairs if d not in beaten])
+    clear = _few([analysis.looks[d.second].label for d in beaten])
     return f"{name} is ahead on average" + (f", clearly of {clear}" if clear else "") + f", not surely of {unsure}."
+
+
+def _few(names: Sequence[str]) -> str:
+    """The names, or how many they are."""
+    return listed(names) if len(names) <= MOST_TOLD else f"{len(names)} others"
+
+
+def _shown(analysis: Analysis) -> list[str]:
+    """The techniques that a grid of the page has room for, the best first."""
+    return [key for key in analysis.pairwise.order if key in analysis.most_trained]
 
 
 def _told(analysis: Analysis, pair: PairwiseComparison) -> str:
@@ -198,12 +223,16 @@ def _told(analysis: Analysis, pair: PairwiseComparison) -> str:
     return f"{names[0]} {verdict} {names[1]}: {how} ({spread}; probability {sure:.2f})."
 
 
+def _those(shown: int, of: int) -> str:
+    return f"the {shown} techniques of {of} that were trained at most sizes and E (tables/ has all)"
+
+
 def _pair_grid(analysis: Analysis) -> Grid:
-    ranking = analysis.pairwise
+    ranking, order = analysis.pairwise, _shown(analysis)
     rows = []
-    for p in ranking.order:
-        entries = [Entry("" if p == q else "–") for q in ranking.order]
-        for place, q in enumerate(ranking.order):
+    for p in order:
+        entries = [Entry("" if p == q else "–") for q in order]
+        for place, q in enumerate(order):
             pair, sign = (ranking.pairs[p, q], 1) if (p, q) in ranking.pairs else (ranking.pairs.get((q, p)), -1)
             if pair is not None and pair.models:
                 lead = sign * pair.lead
@@ -211,7 +240,7 @@ def _pair_grid(analysis: Analysis) -> Grid:
                 wins = pair.wins if sign > 0 else pair.models - pair.wins
                 entries[place] = Entry(percent(loss_share(lead)), under=f"lower in {wins} of {pair.models}", tone=clear)
         rows.append([Entry(analysis.looks[p].label), *entries])
-    return Grid(["", *(analysis.looks[q].label for q in ranking.order)], rows)
+    return Grid(["", *(analysis.looks[q].label for q in order)], rows)
 
 
 def _winner_grid(analysis: Analysis) -> Grid:
@@ -255,17 +284,20 @@ def gains(analysis: Analysis) -> list[Block]:
     compared = [model for model in ranking.models if model.gain is not None]
     if not compared:
         return [Text("There is no dense run of the same size, so what routing gains cannot be said.", "soft")]
+    order = _shown(analysis)
     rows = []
     for size in ranking.sizes:
-        best = {key: _best(ranking.at(technique=key, size=size)) for key in ranking.order}
+        best = {key: _best(ranking.at(technique=key, size=size)) for key in order}
         dense = next((model.dense_loss for model in compared if model.size == size), None)
         entries = [Entry(size), Entry("–" if dense is None else f"{dense:.4f}")]
         rows.append([*entries, *(_gain(analysis, model) for model in best.values())])
-    head = ["size", "dense loss", *(analysis.looks[key].label for key in ranking.order)]
+    head = ["size", "dense loss", *(analysis.looks[key].label for key in order)]
     note = (
         "The gain is the share of the dense loss that routing takes off: plus is better, green or red is more than "
         "chance. Of each technique the best E, which flatters it a little: the best of several is partly luck."
     )
+    if len(order) < len(ranking.order):
+        note += f" Shown are {_those(len(order), len(ranking.order))}."
     return [Text(_gain_words(analysis, compared)), Grid(head, rows), Text(note, "soft")]
 
 
@@ -288,7 +320,8 @@ def _gain_words(analysis: Analysis, compared: list[MeasuredModel]) -> str:
             model = _best(ranking.at(technique=key, size=size))
             if model is not None and (model.gain or 0.0) <= 0:
                 losing.append(f"{analysis.looks[key].label} at {size}")
-    return said + (f" With no number of experts better than dense: {listed(losing)}." if losing else "")
+    places = listed(losing) if len(losing) <= MOST_TOLD else f"{len(losing)} pairs of technique and size"
+    return said + (f" With no number of experts better than dense: {places}." if losing else "")
 
 
 def _gain(analysis: Analysis, model: MeasuredModel | None) -> Entry:

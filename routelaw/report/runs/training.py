@@ -88,8 +88,10 @@ def curve_data(
     logs: Mapping[str, Log],
     keys: Mapping[tuple[str, str], str],
     looks: Mapping[str, PlotStyle],
+    hidden: Sequence[str] = (),
 ) -> dict[str, Any] | None:
-    """What the page draws; None where no run has a curve. `keys` names techniques by (router, variant)."""
+    """What the page draws; None where no run has a curve. `keys` names techniques by (router, variant), of which those
+    in `hidden` are drawn when they are asked for."""
     abscissa = "tokens" if table is None or table.frame["tokens"].notna().any() else "step"
     evaluated = _evaluated(table, target, abscissa) if table is not None else {}
     curves = []
@@ -118,6 +120,7 @@ def curve_data(
         "abscissa": abscissa,
         "looks": {key: {"label": look.label, "colour": look.colour} for key, look in looks.items()},
         "sizes": _sizes(rows),
+        "hidden": list(hidden),
     }
 
 

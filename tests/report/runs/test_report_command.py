@@ -37,7 +37,7 @@ def page_of(tmp_path: Path) -> Callable[[dict], Page]:
 def test_a_few_lines_for_people_and_where_the_page_is(command, store: Path, tmp_path: Path) -> None:
     code, out, err = command("report", store, "--out", tmp_path / "out")
     assert (code, err) == (0, "")
-    assert "own: 21 runs (21 finished)." in out
+    assert "21 runs: 21 finished.\n" in out
     assert "S-BASE is clearly better than HASH." in out
     assert out.rstrip().endswith(f"Page: {tmp_path / 'out' / 'index.html'}")
 

@@ -77,8 +77,10 @@ const Page = (() => {
   }
 
   // Chips: what a click switches on and off. Alt- or double-click leaves one alone on, once more brings all back.
-  function chips(name, values, look, changed) {
-    const on = new Set(values);
+  // Those in `hidden` begin switched off, and stand last.
+  function chips(name, found, look, changed, hidden = []) {
+    const values = [...found.filter((value) => !hidden.includes(value)), ...found.filter((value) => hidden.includes(value))];
+    const on = new Set(values.filter((value) => !hidden.includes(value)));
     const buttons = new Map();
     function refresh() {
       buttons.forEach((button, value) => button.setAttribute("aria-pressed", on.has(value)));
@@ -92,7 +94,7 @@ const Page = (() => {
       const button = element("button", {
         type: "button",
         class: "chip",
-        "aria-pressed": "true",
+        "aria-pressed": String(on.has(value)),
         title: "click: show or hide; double-click: this one alone",
         data: { chip: name, value },
         on: {
@@ -134,7 +136,7 @@ const Page = (() => {
     for (const key of data.chips) {
       const values = distinct(data.traces.map((trace) => trace.meta[key]));
       const look = (value) => (key === "router" && data.looks[value]) || { label: value };
-      const { row, on } = chips(key, values, look, () => ready && redraw());
+      const { row, on } = chips(key, values, look, () => ready && redraw(), key === "router" ? data.hidden : []);
       shown[key] = on;
       if (values.length > 1) controls.append(row);
     }

@@ -54,7 +54,7 @@ Page.roles.curves = (view, data) => {
   const present = { router: distinct(data.curves.map((c) => c.router)), size: data.sizes.filter((s) => data.curves.some((c) => c.size === s)) };
   for (const key of ["router", "size"]) {
     const look = (value) => (key === "router" && data.looks[value]) || { label: value };
-    const { row, on } = Page.chips(key, present[key], look, () => ready && redraw());
+    const { row, on } = Page.chips(key, present[key], look, () => ready && redraw(), key === "router" ? data.hidden : []);
     shown[key] = on;
     if (present[key].length > 1) controls.append(row);
   }
