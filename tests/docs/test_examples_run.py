@@ -30,6 +30,11 @@ from routelaw.sweeps.task import Task
 
 RELEASED = Path(__file__).parents[3] / "shared" / "data" / "routing_curves.csv.gz"
 """The paper's losses, which are not part of the project."""
+PUBLIC = {
+    "epoch_chinchilla_svg.csv": ("chinchilla", "svg_extracted_data.csv"),
+    "steplaw_moe_lr_bs_loss.csv": ("step-law", "moe_lr_bs_loss.csv"),
+}
+"""Other people's tables beside the released one: under which name each is fetched, and its file's own name."""
 NOT_RUN = {
     "make demo": "tests/cli/test_demo_command.py does what it does",
     "make test": "it is the suite that this test is part of",
@@ -48,8 +53,10 @@ CUTS = (
 )
 """Pattern and replacement: steps of training, runs of a sweep, tokens of an evaluation, and shapes of benchmarks, whose
 results are not to be recorded."""
-OF_THE_PAPER = re.compile(r"routelaw (data fetch|reproduce|compare$|(fit|compare) --|epc ~)")
-"""Examples that read the paper's released losses."""
+OF_THE_PAPER = re.compile(
+    r"routelaw (data fetch|reproduce|compare$|(fit|compare) --|epc ~)|.*(svg_extracted|moe_lr_bs)"
+)
+"""Examples that read the paper's released losses, or other public ones."""
 QUICK = ("docs/planning.md",)
 """Pages that are quick; the others train, and are long."""
 
@@ -103,6 +110,11 @@ def own_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         cache = tmp_path / "home" / ".cache" / "routelaw" / "clark2022"
         cache.mkdir(parents=True)
         shutil.copy(RELEASED, cache / "curves.csv.gz")
+    for kept, (name, published) in PUBLIC.items():
+        if (table := RELEASED.parent / "tables" / kept).is_file():
+            shutil.copy(table, published)
+            (tmp_path / "home" / ".cache" / "routelaw" / name).mkdir(parents=True)
+            shutil.copy(table, tmp_path / "home" / ".cache" / "routelaw" / name / published)
     Path("my_text.txt").write_text(make_text(20))
     passages = [json.dumps({"text": line}) for line in make_text(20).splitlines()]
     Path("lambada.jsonl").write_text("\n".join(passages))
