@@ -130,7 +130,7 @@ def draw_effective(axes: Axes, fits: dict[str, Fit]) -> None:
         hidden += int((~seen).sum())
         label = style.router_label(router)
         axes.plot(effective[seen], routed.loss[seen], linestyle="none", markersize=3.2, alpha=0.75, label=label, **look)
-        line = np.geomspace(active.min(), max(active.max(), *effective[seen]), 30)
+        line = np.geomspace(active.min(), max([active.max(), *effective[seen]]), 30)
         axes.plot(line, fit.predict(active_params=line, experts=1.0), color=look["color"], linewidth=1.0)
     first = next(iter(fits.values()))
     dense = first.points.where(first.points.dense)

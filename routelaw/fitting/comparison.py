@@ -320,6 +320,18 @@ def compare(
     return Comparison(target, level, rankings, compared)
 
 
+def of_one_length(table: RunTable) -> tuple[RunTable, list[str]]:
+    """The table without the finished runs of another length than most are planned for, so that techniques are compared
+    at one; and what was left out, a sentence each."""
+    last = last_rows(table.frame[last_status(table.frame) == FINISHED])
+    left_out: list[str] = []
+    others = set(last["run_id"]) - set(one_length(last, left_out, keep)["run_id"])
+    if not others:
+        return table, []
+    frame = table.frame[~table.frame["run_id"].isin(others)].reset_index(drop=True)
+    return replace(table, frame=frame), left_out
+
+
 def _compared_alike(
     table: RunTable, routers: list[str], every_length: bool, notice: Callable[[str], None]
 ) -> tuple[RunTable, list[str]]:

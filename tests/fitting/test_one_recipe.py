@@ -9,9 +9,11 @@ import pandas as pd
 import pytest
 
 from routelaw.figures.matched import matched_runs
-from routelaw.fitting.comparison import compare
+from routelaw.fitting.comparison import compare, of_one_length
 from routelaw.fitting.matched_runs import one_recipe
 from routelaw.report.runs.data import read_report_data
+from routelaw.report.runs.report import report_steps
+from routelaw.runs.files import write_runs
 from routelaw.runs.table import RunTable
 from routelaw.studies.paper import get_study
 from routelaw.studies.study_runs import StudyRuns
@@ -92,3 +94,24 @@ def test_a_report_compares_techniques_on_one_corpus(tmp_path: Path) -> None:
     assert data.comparable is not None
     assert set(data.comparable.frame["corpus"]) == {"c4"}
     assert data.excluded[0].startswith("24 runs of another corpus than c4")
+
+
+def test_a_report_compares_techniques_at_one_length(tmp_path: Path) -> None:
+    """Most runs of HASH are ten times as long, and their losses lower for that: it is compared where all were."""
+    short = runs({"dense": 3.4, "s-base": 3.0, "rl-r": 3.1, "hash": 3.3}, 0.0)
+    short = short[(short["router"] != "hash") | (short["seed"] == 0)]
+    longer = [runs({"hash": 2.5}, 0.001 * i, tokens=1e7, tokens_planned=1e7) for i in (1, 2)]
+    table = RunTable.from_frame(pd.concat([short, *longer], ignore_index=True), "made")
+    alike, said = of_one_length(table)
+    assert said == ["24 runs of another length than 1e+06 tokens"]
+    assert alike.frame["loss_validation"].min() > 2.9
+    assert len(alike.frame) == len(short)
+    write_runs(table, tmp_path / "runs.csv")
+    (*_, ended) = report_steps(tmp_path / "runs.csv", tmp_path / "out")
+    own = ended.summary["sources"]["own"]
+    assert any("24 runs of another length" in sentence for sentence in own["excluded"])
+    best = [pair for pair in own["pairwise"] if "hash" in (pair["first"], pair["second"])]
+    assert best
+    for pair in best:
+        assert (pair["lead_log10"] > 0) == (pair["second"] == "hash"), pair
+    assert of_one_length(alike) == (alike, [])

@@ -13,6 +13,7 @@ from typing import Any
 
 from routelaw.errors import InputError
 from routelaw.files import without_collection, write_atomically
+from routelaw.fitting.comparison import of_one_length
 from routelaw.fitting.selection import check_selectable
 from routelaw.formatting import printable
 from routelaw.laws import get_law
@@ -106,8 +107,11 @@ def _source(
     used, analysis, transfer = target, None, None
     if report_data.comparable is not None:
         used = _target(report_data, target)
-        analysis = analyse(report_data.comparable, used, law=law, own_laws=own_laws)
-        transfer = transfer_of(report_data.comparable, analysis)
+        compared, left_out = of_one_length(report_data.comparable)
+        longer = tuple(f"{sentence}: techniques are compared at the length of most runs." for sentence in left_out)
+        report_data = replace(report_data, excluded=(*report_data.excluded, *longer))
+        analysis = analyse(compared, used, law=law, own_laws=own_laws)
+        transfer = transfer_of(compared, analysis)
     looks = analysis.looks if analysis else {}
     source = Source(
         report_data,
