@@ -294,7 +294,7 @@ def test_the_usual_variant_is_taken_and_said() -> None:
     table = table_of(rows + other)
     advice = rl.advise(table)
     assert advice.recommendations[1].verdict == HOLDS
-    assert any("positions=rope" in sentence and "as usual" in sentence for sentence in advice.scope)
+    assert any("positions=rope" in sentence and "most frequent" in sentence for sentence in advice.scope)
     assert any(f"{len(other)} runs of unusual variants" in sentence for sentence in advice.scope)
     asked = rl.advise(table, variant="positions=rope,temperature=0.1")
     assert {g["experts"] for g in asked.recommendations[0].numbers["gains_percent"]} == {8}
