@@ -234,6 +234,8 @@ def test_a_hostile_name_is_shown_and_does_nothing(opened) -> None:
         assert any(f"{HOSTILE} 1M, E = 2" in text for text in told), "as it stands, neither run nor swallowed"
     Select(find(browser, 'select[data-filter="router"]')).select_by_visible_text(HOSTILE)
     assert {row[column(browser, "router")] for row in rows(browser)} == {HOSTILE}
-    assert browser.execute_script("return document.querySelectorAll('img').length") == 0
+    # Figures are pictures of the page's own; the name must have made none.
+    strange = "img:not([src^='data:image/']), img[onerror]"
+    assert browser.execute_script(f'return document.querySelectorAll("{strange}").length') == 0
     assert [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"] == []
     assert cell(browser, HOSTILE, "loss", "odd-1-explorer-view")
