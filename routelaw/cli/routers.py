@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from routelaw.routers.description import RouterDescription
 
 WIDTH = 120
-"""Of a line of text at most."""
+"""Characters of a line of text at most."""
 
 
 def routers(

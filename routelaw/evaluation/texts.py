@@ -39,7 +39,7 @@ class TokenStream:
         self.path, self.tokenizer, self.reading, self.limit = path, tokenizer, reading, limit
         self.documents = self.bytes = 0
         self.hash = TextHash()
-        """Of the text, once it has been read."""
+        """The hash of the text, complete once it has been read."""
 
     def __iter__(self) -> Iterator[np.ndarray]:
         yield np.array([self.tokenizer.end_of_text])

@@ -22,7 +22,7 @@ from routelaw.laws.saturated import LAW as SATURATED
 from routelaw.runs.table import RunTable
 
 LEAST_SIZES, LEAST_EXPERTS = 2, 2
-"""Of the models that every value compared has."""
+"""Sizes and expert counts that every value compared must have in common."""
 
 
 @dataclass(frozen=True)

@@ -80,7 +80,7 @@ def draw_cutoff_by_law(table: RunTable) -> Picture:
 
 
 def _cutoffs(fits: dict[tuple[str, str], Fit], router: str) -> dict[str, Cutoff]:
-    """Of every law that resamples of the sizes determine."""
+    """The cut-off by law, for every law that resamples of the sizes determine."""
     own = {name: fit for (name, r), fit in fits.items() if r == router}
     found, _ = selection.for_each(own, lambda name: selection.allowed(own[name].points, lambda: cutoff_of(own[name])))
     return found

@@ -60,7 +60,7 @@ class Families:
 
 @lru_cache(maxsize=2)
 def families(table: RunTable) -> Families:
-    """Of the router with most models of several K; raises where there is none."""
+    """The models by K of the router with most models of several K; raises where there is none."""
     found = []
     for router in routed_techniques(comparable(table)):
         points = points_of(table, router, include_dense=False, mixed=True)
@@ -225,7 +225,7 @@ def _excesses(axes: Axes, found: Families) -> None:
 
 
 def excess(found: Families, experts: int | None, size: str, factor: int) -> float:
-    """Of one model, or of the dense one so many times widened (no `experts`); NaN where there is no such model, or
+    """The excess of one model, or of the dense one widened `factor` times (no `experts`); NaN without such a model, or
     none with the least K at least as costly."""
     if experts is None:
         reference, others = found.dense.get(1), found.dense[factor]

@@ -20,7 +20,7 @@ from routelaw.runs.table import RunTable
 
 GRID = 70
 COEFFICIENTS = 4
-"""Of the laws whose saturation is held."""
+"""How many coefficients a law has whose saturation is held."""
 LOOKS: tuple[LineStyle, ...] = (
     {"color": "#0072B2", "linestyle": "-"},
     {"color": "#E69F00", "linestyle": "--"},

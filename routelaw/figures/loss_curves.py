@@ -116,7 +116,7 @@ def sizes_axis(axes: Axes, *selections: Points) -> None:
 
 
 def well_apart(values: Sequence[float], least: float = 1.2) -> list[float]:
-    """Of values in order those that can be named on a logarithmic axis without overlap: each `least` times the last."""
+    """Those of the ordered values that fit on a logarithmic axis without overlap: each `least` times the last."""
     kept: list[float] = []
     for value in values:
         if not kept or value >= least * kept[-1]:

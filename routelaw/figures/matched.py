@@ -91,7 +91,7 @@ def noise_sd(runs: MatchedRuns, size: str, compared: int = 1) -> float:
 
 
 def dense_loss(runs: MatchedRuns, size: str) -> float | None:
-    """Of the usual dense model of a size, in nats; None where there is none."""
+    """The loss of the usual dense model of a size, in nats; None where there is none."""
     rows = runs.one_length
     own = rows[(rows["router"] == DENSE) & (rows["size"] == size) & (rows["variant"] == "")]
     return float(10 ** own[LOG_LOSS].mean()) if len(own) else None

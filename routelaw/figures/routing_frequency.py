@@ -98,7 +98,7 @@ def _frequencies(table: RunTable, routers: list[str], sizes: list[str], experts:
 
 
 def blocks_of(table: RunTable, size: str) -> int | None:
-    """Of a model of this size, where the table says it, or the name of the size does."""
+    """How many blocks a model of this size has, where the table says it, or the name of the size does."""
     frame = comparable(table).frame
     rows = frame[frame["size"] == size]
     for column in ("num_blocks", "blocks"):

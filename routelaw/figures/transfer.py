@@ -134,7 +134,7 @@ def _coefficient(
 
 
 def _intervals(fit: Fit) -> dict[str, tuple[float, float]]:
-    """Of every parameter; none where there are too few sizes to resample."""
+    """The interval of every parameter; none where there are too few sizes to resample."""
     try:
         draws = bootstrap(fit)
     except InputError:

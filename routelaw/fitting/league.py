@@ -133,8 +133,12 @@ def league(
             notes.append(str(error))
             continue
         notes += [f"{table.source}: {router}: {sentence}" for sentence in (*_said(points, loss), *points.warnings)]
-        found, left = _contests(points, _laws_for(laws, router, in_tokens), table.source, level, seed)
+        chosen = _laws_for(laws, in_tokens)
+        found, left = _contests(points, chosen, table.source, level, seed)
         standings += found
+        not_ranked += [
+            NotRanked(table.source, router, law.name, _why_not(law, in_tokens)) for law in laws if law not in chosen
+        ]
         not_ranked += left
     progress(len(entries), len(entries), "done")
     if not standings:
@@ -149,7 +153,17 @@ def _routers(table: RunTable) -> list[str]:
     return [router for router in finished if router != DENSE] or finished
 
 
-def _laws_for(asked: Sequence[Law], router: str, in_tokens: bool) -> list[Law]:
+def _why_not(law: Law, in_tokens: bool) -> str:
+    if law.along_training:
+        return "it describes whole training curves."
+    return (
+        "it reads no tokens, and the runs have several lengths."
+        if in_tokens
+        else ("it reads tokens, and most runs have one length.")
+    )
+
+
+def _laws_for(asked: Sequence[Law], in_tokens: bool) -> list[Law]:
     chosen = list(asked) or [*comparable_laws(in_tokens), *_in_size_alone(in_tokens)]
     return [law for law in chosen if ("tokens" in law.inputs) == in_tokens and not law.along_training]
 

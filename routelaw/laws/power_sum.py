@@ -152,7 +152,7 @@ class PowerSum(Law):
 
     @property
     def places(self) -> list[Array]:
-        """Of each term, the number of the parameter that each of its coefficients is."""
+        """For each term, the number of the parameter that each of its coefficients is."""
         return self._places
 
     def log_loss(self, params_BP: Array, x: Inputs) -> Array:
@@ -317,7 +317,7 @@ class PowerSum(Law):
         return [u_BN, v_BN, *(np.atleast_2d(other(x)) for other in self.others)]
 
     def split(self, params_BP: Array) -> list[tuple[tuple[Coefficient, ...], Array]]:
-        """Of each term, its coefficients and what multiplies their monomials, (B, C)."""
+        """For each term, its coefficients and what multiplies their monomials, (B, C)."""
         logs = self.log_mask_P[: self.linear_count]
         own_BC = params_BP[:, : self.linear_count]
         values_BC = np.where(logs, np.log10(np.where(logs, own_BC, 1.0)), own_BC) if logs.any() else own_BC

@@ -36,7 +36,7 @@ class Published:
     size_range: Range = (16_527_360, 1_308_819_456)
     experts_range: Range = (1, 512)
     tokens_range: Range | None = None
-    """Of a law in tokens."""
+    """The tokens between which a law in tokens was fitted."""
     conventions: str = ""
     """How it counts, where that is not how everybody does."""
     warnings: tuple[str, ...] = ()
@@ -166,13 +166,21 @@ def published(name: str) -> Predictor:
         entry.router,
         law,
         law.row(entry.params),
-        entry.source,
+        _source(entry),
         entry.size_range,
         entry.experts_range,
         draws=entry.resamples,
         warnings=entry.warnings,
         is_published=True,
     )
+
+
+def _source(entry: Published) -> str:
+    """Where it comes from, how it counts, and how long the runs behind it were trained."""
+    tokens = entry.tokens_range
+    trained = f"Fitted from {tokens[0]:.2g} to {tokens[1]:.2g} tokens." if tokens else ""
+    more = " ".join(filter(None, (entry.conventions, trained)))
+    return f"{entry.source}. {more}" if more else entry.source
 
 
 def published_predictors(names: Sequence[str] = (), routers: Sequence[str] = ()) -> list[Predictor]:

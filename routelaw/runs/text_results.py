@@ -178,7 +178,7 @@ def with_texts(frame: pd.DataFrame, folders: Mapping[str, Path]) -> tuple[pd.Dat
 
 
 def trained_measurement(text: Any) -> Measurement:
-    """Of a loss that training recorded beside the hash of this text."""
+    """The measurement behind a loss that training recorded beside the hash of this text."""
     return Measurement(WINDOWS, text, None) if isinstance(text, str) else TRAINING
 
 

@@ -20,7 +20,7 @@ from routelaw.specs.names import DENSE, nearest_hint
 @dataclass(frozen=True)
 class Recipe:
     train: Mapping[str, Any]
-    """Of every run."""
+    """What every run has."""
     routed: Mapping[str, Any]
     """[router] of every routed run."""
     of_router: Mapping[str, Mapping[str, Any]]

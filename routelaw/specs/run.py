@@ -308,7 +308,7 @@ def meaning_of(value: Any) -> Any:
 
 
 def _beyond_defaults(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Of settings of [router], those that are not the default of their field."""
+    """Those settings of [router] that are not the default of their field."""
     defaults = {f.name: default_of(f) for f in fields(RouterSpec)}
     return {name: value for name, value in settings.items() if value != defaults[name]}
 

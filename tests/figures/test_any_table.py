@@ -189,7 +189,7 @@ def test_the_release_allows_all_of_them(released: RunTable) -> None:
 
 
 def test_the_miniature_allows_all_but_two() -> None:
-    """Of 24 figures of the paper's page at least 15, as every run of it is a variant."""
+    """At least 15 of the 24 figures of the paper's page, although every run of the table is a variant."""
     table = read_runs(MINIATURE)
     told = {name: drawn_or_told(figure, table) for name, figure in FIGURES.items()}
     assert {name for name, sentence in told.items() if sentence} & OF_THE_PAPER == NOT_OF_THE_MINIATURE

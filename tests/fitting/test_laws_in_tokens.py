@@ -12,6 +12,7 @@ from routelaw.errors import InputError
 from routelaw.fitting.comparison import laws_to_compare
 from routelaw.fitting.fit import fit_law
 from routelaw.fitting.fit_report import judge
+from routelaw.fitting.league import league
 from routelaw.fitting.lengths import several_lengths
 from routelaw.fitting.points import select_points
 from routelaw.fitting.splits import SPLITS, error_on, held_out, training_flops
@@ -227,3 +228,20 @@ def test_a_parameter_that_never_moved_is_called_that() -> None:
     assert any(warning.startswith("d is where the search began") for warning in fit.warnings)
     moved = fit_law("dense", select_points(drawn(noise=0.01, lengths=(1e10,)), "dense"))
     assert not any("search began" in warning for warning in moved.warnings)
+
+
+def test_a_law_that_was_asked_for_and_has_no_place_in_the_league_is_named() -> None:
+    found = league([drawn(noise=0.01)], laws=[get_law("chinchilla"), get_law("dense")])
+    assert {s.law for s in found.standings} == {"chinchilla"}
+    assert {s.split for s in found.standings} >= {"leave_size_out", "longest_out", "corner_out"}
+    (left,) = found.not_ranked
+    assert (left.law, left.reason) == ("dense", "it reads no tokens, and the runs have several lengths.")
+
+
+def test_the_league_is_won_by_the_law_behind_the_losses() -> None:
+    found = league([drawn(noise=0.003)])
+    assert found.overall()[0][0] == "chinchilla"
+    for *_, standings in found.contests():
+        errors = [s.error for s in standings]
+        assert errors == sorted(errors)
+        assert [s.behind for s in standings] == pytest.approx([e / errors[0] for e in errors])

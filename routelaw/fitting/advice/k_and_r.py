@@ -23,7 +23,7 @@ SHOWN = 0.005
 EffectOf = Callable[[pd.DataFrame, float], Effect]
 """The mean of gaps in log10 L, with an interval of a level."""
 NEARLY_HALF = 0.45
-"""Of an odd number of blocks, one less than half is a frequency of nearly a half."""
+"""With an odd number of blocks, one less than half of them is a frequency of nearly a half."""
 
 
 def k_and_r(runs: AdviceRuns) -> Recommendation:

@@ -45,7 +45,7 @@ class Source:
     maps: HeatMaps = field(default_factory=lambda: HeatMaps(None, 0))
     """Load of experts over training."""
     studies: Sequence[ReportedStudy] = ()
-    """Of the paper: those that a sweep here said it was, or that were asked for."""
+    """Studies of the paper: those named by a sweep file of this store, or asked for."""
     tables: Sequence[str] = field(default=())
     figures: Sequence[str] = field(default=())
     paper_figures: PaperFigures = field(default_factory=PaperFigures)

@@ -85,7 +85,7 @@ class SweepEstimate:
 
     @property
     def tokens(self) -> int:
-        """Of all runs, those in the store included."""
+        """Over all runs, those in the store included."""
         return sum(tokens_of(each.run) for each in self.runs)
 
     @property
