@@ -32,7 +32,7 @@ setup: $(STAMP)  ## create .venv from the pinned constraints.txt
 demo: $(TRAIN_STAMP)  ## the whole loop, small: corpus, sweep, laws, page (a few minutes on two cores)
 	$(BIN)/routelaw demo --out out/demo
 
-test: $(STAMP)  ## the test suite (CPU; within five minutes on two cores)
+test: $(STAMP)  ## the test suite (CPU; about seven minutes on two cores)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m 'not long'
 
 test-all: test proofs fuzz interpret  ## the suite, the long proofs (kills, faults, clusters, browser), fuzzing, and the GPU's kernels interpreted
